@@ -14,6 +14,7 @@ from .units import whole_number
 
 # Makes an option's value from a text or a number, and what an error calls the option
 Reader = Callable[[Any, str], Any]
+_hints: Callable[..., dict[str, Any]] = cache(get_type_hints)
 _UNITS = {"latency": "us", "runtime_limit": "us", "time_limit": "s"}
 _in_shell: ContextVar[bool] = ContextVar("in_shell", default=False)
 
@@ -117,10 +118,9 @@ def option_named(kind: type[Any], name: str) -> dataclasses.Field[Any]:
     return next(field for field in options_in(kind) if field.name == name)
 
 
-@cache
 def value_type(kind: type[Any], name: str) -> Any:
     """Return the type of an option's values, without None; `str` where there are several."""
-    hint = get_type_hints(kind)[name]
+    hint = _hints(kind)[name]
     if get_origin(hint) is Literal or hint in (bool, int, float, str):
         return hint
     kinds = [kind for kind in get_args(hint) if kind is not NoneType]

@@ -17,6 +17,7 @@ from .jit import kernel
 
 MIB = 1 << 20
 LEAST, SMALL, SMALL_SEGMENT, LARGE_FROM, STEP = 512, MIB, 2 * MIB, 10 * MIB, 2 * MIB
+MOST_RUNS, NO_END = 50, 1 << 62  # runs of a program, and the bytes of those that reserve more each time
 REGION = 1 << 42  # bytes of addresses that an expandable segment can grow to
 
 # Columns of `blocks`; links are rows, -1 for none. PLACE is where the list of free blocks has it.
@@ -462,15 +463,18 @@ def order_events(b: Buffers, order: IndexArray, uses: IndexArray, events: IntArr
 @kernel
 def reserved_by(before: IntArray, run: IntArray, sizes: IntArray, held: IntArray, most: float, m: Memory) -> int:
     """Return the bytes reserved by some events, then runs of others, until one reserves no more; or from `most` on."""
-    # All is on one stream, and memory is made empty first.
+    # All is on one stream, and memory is made empty first. A run takes up to three rows for each request.
     m.totals[:] = 0
     m.totals[FRONTIER] = 1 << 46
     m.pools[:] = 0
     m.pools[:, HEAD] = -1
     for event in before:
         _apply(event, sizes[max(event, ~event)], 0, held, m)
-    before_run = np.int64(-1)
+    before_run, runs = np.int64(-1), 0
     while before_run < m.totals[RESERVED]:  # what a run leaves free is the same after each that reserves no more
+        runs += 1
+        if runs > MOST_RUNS or len(m.blocks) - m.totals[USED] + m.totals[SPARE] < 3 * len(run) // 2:
+            return NO_END
         before_run = m.totals[RESERVED]
         for event in run:
             _apply(event, sizes[max(event, ~event)], 0, held, m)

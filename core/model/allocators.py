@@ -20,7 +20,7 @@ _INTERVALS = 16  # of `roundup_power2_divisions`: up to 1 MiB, up to 2 MiB, ...,
 _LARGEST = 1 << 41
 _CUBLAS = ":4096:2:16:8"  # PyTorch's default; on Hopper and Blackwell it is :4096:8
 # Options that move no block
-_IGNORED = re.compile("backend|release_lock_on_.*|pinned_.*|graph_capture_.*|throw_on_.*|per_process_memory_fraction")
+_IGNORED = re.compile("release_lock_on_.*|pinned_.*|graph_capture_.*|throw_on_.*|per_process_memory_fraction")
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,10 @@ class Allocator:
                 raise UsageError(f"allocator options '{rest}' are not read; write them as OPTION:VALUE,OPTION:VALUE")
             name, value = found[1], found[2].strip()
             rest = rest[found.end() :]
-            if _IGNORED.fullmatch(name):
+            if _IGNORED.fullmatch(name) or (name, value) == ("backend", "native"):
                 continue
+            if name == "backend":
+                raise UsageError(f"allocator option backend is native, whose rules are known, not '{value}'")
             if name not in _READERS:
                 raise UsageError(f"unknown allocator option '{name}'{did_you_mean(name, _READERS)}")
             attribute, read = _READERS[name]
@@ -86,6 +88,10 @@ class Allocator:
                 values[attribute] = read(value)
             except ValueError as error:
                 raise UsageError(f"allocator option {name} {error}, not '{value}'") from None
+        least = values.get("large_segment", DEFAULT_SEGMENT)
+        for name in ("max_split_size_mb", "max_non_split_rounding_mb"):
+            if values.get(_READERS[name][0], least) < least:
+                raise UsageError(f"allocator option {name} is at least {least // MIB}, the MiB of a large segment")
         return cls(**values)
 
     def __str__(self) -> str:
@@ -151,7 +157,8 @@ class Allocator:
             raise UsageError(f"an allocator gives at most {_LARGEST:,} bytes at once, and 2^60 in all")
         most_streams = 1 + int(max(streams.max(initial=0), *(segment.pool // 2 for segment in start), 0))
         placed = sum(len(segment.blocks) for segment in start)
-        memory = self.memory(count, placed, most_streams, capacity=capacity, given=given, is_downwards=is_downwards)
+        asked = max(count, int((np.asarray(events) >= 0).sum()))
+        memory = self.memory(asked, placed, most_streams, capacity=capacity, given=given, is_downwards=is_downwards)
         held, places = np.full(count, -1, np.int64), np.full((count, 2), -1, np.int64)
         for segment in start:
             _lay_out(segment, memory, held, places)
@@ -177,9 +184,9 @@ def _lay_out(segment: Segment, memory: kernel.Memory, held: IntArray, places: In
 
 
 def _mebibytes(least: int, text: str) -> int:
-    if not text.isdigit() or not least <= int(text) <= 1 << 20:
+    if not text.isdecimal() or len(text) > 19 or int(text) < least:
         raise ValueError(f"is a whole number of MiB from {least} on")
-    return int(text) * MIB
+    return min(int(text), 1 << 20) * MIB
 
 
 def _truth(text: str) -> bool:
@@ -198,7 +205,7 @@ def _divisions(text: str) -> tuple[int, ...]:
     """Read one number, or a list such as `[256:1,512:2,>:8]`: up to 256 MiB 1, up to 512 MiB 2, above 8."""
     message = "is a power of two, or a list such as [256:1,512:2,>:8]"
     if not text.startswith("["):
-        return (_power(text, message),) * _INTERVALS
+        return (_power(text, message, 1),) * _INTERVALS
     parts, last = [0] * _INTERVALS, 0
     for place, entry in enumerate(text[1:-1].split(",")):
         size, colon, value = (word.strip() for word in entry.partition(":"))
@@ -206,7 +213,7 @@ def _divisions(text: str) -> tuple[int, ...]:
         if size == ">":
             parts[last:] = [number] * (_INTERVALS - last)
             continue
-        last = min(_power(size, message).bit_length() - 1, _INTERVALS - 1)
+        last = min(_power(size, message, 1).bit_length() - 1, _INTERVALS - 1)
         if place == 0:
             parts[:last] = [number] * last
         parts[last] = number
@@ -222,16 +229,16 @@ def _workspace(text: str) -> int:
     return size
 
 
-def _power(text: str, message: str) -> int:
-    if not text.isdigit() or int(text) & (int(text) - 1):
+def _power(text: str, message: str, least: int = 0) -> int:
+    if not text.isdecimal() or len(text) > 19 or int(text) & (int(text) - 1) or int(text) < least:
         raise ValueError(message)
     return int(text)
 
 
 _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "max_split_size_mb": ("max_split_size", lambda text: _mebibytes(21, text)),
-    "max_non_split_rounding_mb": ("max_non_split_rounding", lambda text: _mebibytes(21, text)),
-    "large_segment_size_mb": ("large_segment", lambda text: _mebibytes(10, text)),
+    "max_split_size_mb": ("max_split_size", lambda text: _mebibytes(0, text)),
+    "max_non_split_rounding_mb": ("max_non_split_rounding", lambda text: _mebibytes(0, text)),
+    "large_segment_size_mb": ("large_segment", lambda text: _mebibytes(11, text)),
     "expandable_segments": ("expandable_segments", _truth),
     "garbage_collection_threshold": ("garbage_collection_threshold", _share),
     "roundup_power2_divisions": ("roundup_power2_divisions", _divisions),

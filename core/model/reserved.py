@@ -23,6 +23,7 @@ from .verifier import Replay
 RUNS = 4
 """Before the run whose retries are counted, on a device of a given capacity."""
 MOST_BYTES = 1 << 41
+ENDLESS = "each run reserves more than the one before, without end"
 
 
 def weights_of(graph: CostGraph, allocator: Allocator) -> IntArray:
@@ -72,6 +73,8 @@ class Requests:
             reserved = max(reserved, kernel.reserved_by(before, run, self.sizes, self._held, most, memory))
             if reserved >= most:
                 break
+        if reserved == kernel.NO_END and most == math.inf:
+            raise UsageError(f"{self.graph.name}: with {self.allocator} {ENDLESS}")
         return reserved
 
     def least_capacity(
@@ -185,10 +188,12 @@ def _settled(allocator: Allocator, sizes: IntArray, before: IntArray, run: IntAr
     most = 0
     for is_downwards in (False, True):
         reserved, events = -1, np.concatenate([before, run])
-        while True:
+        for _ in range(kernel.MOST_RUNS):
             found = allocator.replay(events, sizes, is_downwards=is_downwards).peak
             if found == reserved:
                 break
             reserved, events = found, np.concatenate([events, run])
+        else:
+            raise ScheduleError(f"with {allocator} {ENDLESS}")
         most = max(most, reserved)
     return most

@@ -188,7 +188,7 @@ def check_limit(name: str, result: Result, *, remedy: str = "", consequence: str
     if result.is_feasible or limit is None:
         return
     least = least_peak(result.problem, result.lower_bound if result.is_proven_infeasible else 0)
-    if result.is_proven_infeasible and result.problem.recompute:
+    if result.is_proven_infeasible and (result.problem.recompute or result.reserved is not None):
         reason = result.notes[-1]
     elif least > limit:
         reason = f"no {'schedule' if result.problem.recompute else 'order'} needs less than {format_bytes(least)}"

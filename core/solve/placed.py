@@ -111,7 +111,7 @@ def _tightened(
             break
         assert best.reserved is not None
         live -= best.reserved.peak - limit
-        if live < problem.graph.persistent.sum():
+        if live <= problem.graph.persistent.sum():
             break
         tighter, given = replace(problem, memory_limit=live), None if seconds == math.inf else seconds
         other = solve(tighter, replace(spec, time_limit=None), time_limit=given, **budget)

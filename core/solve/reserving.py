@@ -13,7 +13,7 @@ from ..base.units import format_bytes
 from ..bounds.bounds import is_met, lower_bound, min_cut_bound, recomputation_bound
 from ..kernels.orders.order_memory import memory_of_steps
 from ..model.allocators import MIB, Allocator
-from ..model.reserved import Requests, pool_graph, rounded_to_segments, verify_reserved
+from ..model.reserved import MOST_BYTES, Requests, pool_graph, rounded_to_segments, verify_reserved
 from ..model.simulator import simulate
 from ..model.unrolled import of_runs
 from ..problem.problem import Problem
@@ -29,7 +29,7 @@ LARGE_SHARE, SMALL_SHARE = 0.3, 0.1
 """Of the time left, to bound what the blocks above 1 MiB take, and the others."""
 OTHER_SEARCH, OTHER_EVALUATIONS, OTHER_SEEDS = "order-search", 2000, 8
 """Orders of other seeds, as many as the time is enough for: live bytes are alike, but not what they reserve."""
-NO_BLOCK, LEAST_PAGE = (0, True), 10 * MIB
+NO_BLOCK, LEAST_PAGE = (0, True), 12 * MIB  # PyTorch takes more than 10 MiB, CUDA whole pages of 2
 BLOCK_PLACES = (True, False)
 """Where an opening block may come: before the weights, and after them."""
 PARTS = (2, 3, 4)
@@ -53,7 +53,7 @@ class Plan:
 
     def try_plan(self, order: IndexArray, events: IntArray, block: tuple[int, bool] = NO_BLOCK) -> None:
         """Price an order with an opening block or without; of equal ones without, the least live bytes win."""
-        most = self.reserved + (block == NO_BLOCK)
+        most = self.reserved + (block == NO_BLOCK) if self.order.size else math.inf
         reserved = self.requests.reserved(events, *block, most)
         if reserved < most:
             live = int(memory_of_steps(self.requests.buffers, order).max())
@@ -137,22 +137,24 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
         otherwise["without the opening block"] = requests.reserved(run)
     for page in () if allocator.expandable_segments else (allocator.large_segment, LEAST_PAGE):
         other = Requests(requests.graph, replace(allocator, expandable_segments=True, large_segment=page))
-        otherwise[f"with {other.allocator}"] = other.reserved(other.events(plan.order))
+        with_pages = other.reserved(other.events(plan.order), most=MOST_BYTES)
+        otherwise |= {f"with {other.allocator}": with_pages} if with_pages < MOST_BYTES else {}
     blocks = {plan.block, NO_BLOCK}
-    least, retries = requests.least_capacity(run, plan.live + int(requests.graph.persistent.sum()), blocks, plan.late)
-    if least >= plan.reserved:
-        least, retries = plan.reserved, 0
+    above = plan.live + int(requests.graph.persistent.sum())
+    least, retries = min(requests.least_capacity(run, above, blocks, plan.late), (plan.reserved, 0))
     reserved = Reserved(str(allocator), plan.reserved, plan.bound, *plan.block, least, retries)
     schedule = result.schedule if problem.recompute else Schedule.single_device(plan.order)
     verify_reserved(problem, schedule, reserved)
     limit, status = problem.memory_limits[0], result.status
     is_proven = limit is not None and (result.is_proven_infeasible or plan.bound > limit)
+    notes, simulation = list(result.notes), simulate(problem, schedule)
+    own = f"no schedule reserves less than {format_bytes(plan.bound)}"
+    why = [notes.pop() if result.is_proven_infeasible else own] * is_proven
     if limit is not None and plan.reserved > limit:
         status = "infeasible" if is_proven else "limit-not-met"
     elif status in ("optimal", "feasible"):
         is_optimal = is_met(result.value, result.lower_bound) if problem.recompute else reserved.is_optimal
         status = "optimal" if is_optimal else "feasible"
-    notes, simulation = list(result.notes), simulate(problem, schedule)
     if schedule.items.tolist() != result.schedule.items.tolist():
         notes.append(changed_order("less reserved memory", simulation.peak - result.simulation.peak))
     less = ""
@@ -164,4 +166,4 @@ def _with_reserved(result: Result, plan: Plan, before: int) -> Result:
     if block:
         notes.append(f"{OPENING}{opening_line(block, is_before)}{less}")
     found = replace(result, schedule=schedule, simulation=simulation, status=status, is_proven_infeasible=is_proven)
-    return replace(found, reserved=reserved, reserved_otherwise=otherwise, notes=tuple(notes))
+    return replace(found, reserved=reserved, reserved_otherwise=otherwise, notes=(*notes, *why))

@@ -5,18 +5,19 @@ from naive.caching_allocator import MIB, CachingAllocator, OutOfMemoryError
 from schedopt.core.model.allocators import Allocator
 
 CHOICES = {
-    "max_split_size_mb": (21, 32, 64),
+    "max_split_size_mb": (20, 32, 64),
     "large_segment_size_mb": (12, 20, 64),
     "expandable_segments": ("True",),
     "garbage_collection_threshold": (0.4, 0.8),
     "roundup_power2_divisions": (1, 4, 8, "[1:2,16:0,64:8,>:4]"),
-    "max_non_split_rounding_mb": (21, 40),
+    "max_non_split_rounding_mb": (20, 40),
 }
 
 
 def drawn(rng):
     """Return an allocator's options, and a trace: events, sizes, streams, capacity and where segments go."""
     words = [f"{name}:{rng.choice(values)}" for name, values in CHOICES.items() if rng.random() < 0.25]
+    words = [word for word in words if "large_segment_size_mb:64" not in words or not word.startswith("max_")]
     count, streams = int(rng.integers(1, 60)), int(rng.integers(1, 3))
     scale = rng.choice([1e3, 2e5, 2e6, 2e7, 6e7], size=count)
     sizes = np.maximum((scale * rng.exponential(size=count)).astype(np.int64), 0)

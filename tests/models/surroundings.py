@@ -15,8 +15,9 @@ from pathlib import Path
 
 import schedopt
 import torch
-from schedopt.core.programs.pytorch.recorder import RECORDING, Deferred
+from schedopt.core.programs.pytorch.recorder import Deferred
 from schedopt.core.programs.pytorch.torch_internals import current_modes
+from schedopt.core.programs.pytorch.tracing import RECORDING
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree

@@ -13,6 +13,7 @@ fusion), in the order before Inductor reorders them; the peak in this order is t
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -66,8 +67,9 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
         name, where = _chosen([Path(model).stem], model, options.graph), model
         document = read_json(model)
     graph = buffer_graph(document, name, where)
-    note(f"{where}: Inductor writes no runtimes, so every op takes 0 us; weights and the caller's inputs are left out")
-    return graph
+    others = "weights and the caller's inputs"
+    note(f"{where}: Inductor writes no runtimes, so every op takes 0 us; {others} are left out")
+    return replace(graph, annotations=replace(graph.annotations, left_out=(others,)))
 
 
 def _chosen(names: list[str], model: str, wanted: str | None) -> str:

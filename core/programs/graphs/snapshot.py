@@ -103,18 +103,13 @@ class Snapshot:
         """The response of the allocator's model to the same requests."""
         return self.replayed()
 
-    @property
-    def blocks(self) -> IntArray:
-        """Bytes of the block of each allocation, as the allocator counts them."""
-        return self.replay.lengths
-
     @cached_property
     def live(self) -> IntArray:
         """Rounded bytes that are allocated: before the first event, and after each."""
-        change = np.concatenate(([self.blocks[self.is_old].sum()], np.zeros(len(self.events), np.int64)))
+        change = np.concatenate(([self.replay.lengths[self.is_old].sum()], np.zeros(len(self.events), np.int64)))
         kept = (self.events < len(self.sizes)).nonzero()[0]
         which = self.events[kept]
-        change[kept + 1] = np.where(which >= 0, 1, -1) * self.blocks[np.where(which >= 0, which, ~which)]
+        change[kept + 1] = np.where(which >= 0, 1, -1) * self.replay.lengths[np.where(which >= 0, which, ~which)]
         return np.cumsum(change)
 
     @property
@@ -164,7 +159,7 @@ class Snapshot:
         event = self.peak_event
         counts: dict[str, Counter[str]] = {"line": Counter(), "forward": Counter(), "age": Counter()}
         for which in ((made <= event) & (event < freed)).nonzero()[0].tolist():
-            size = int(self.blocks[which])
+            size = int(self.replay.lengths[which])
             counts["line"][self.lines[which]] += size
             counts["forward"][self.forwards[which]] += size
             age = (event - int(made[which])) / max(len(self.events), 1)
@@ -224,7 +219,7 @@ class Snapshot:
                 f"{self.lines[which]} #{at}",
                 inputs=reads[at],
                 control=[at - 1] if at else [],
-                outputs=[int(self.blocks[which])],
+                outputs=[int(self.replay.lengths[which])],
                 final=bool(freed[which] > len(self.events)),
             )
         return builder.build(Annotations(lines=tuple(self.lines[which] for which in order.tolist())))
@@ -252,6 +247,8 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
 def read_snapshot(path: str, note: Callable[[str], None] = lambda text: None) -> Snapshot:
     """Read a snapshot of the device that has most events."""
     document = read_pickle(path)
+    if not isinstance(document, dict):  # as `torch.cuda.memory_snapshot()` returns, without a recording
+        raise FormatError(f"{path}: a {type(document).__name__}, not what torch.cuda.memory._dump_snapshot writes")
     try:
         segments, traces = document["segments"], document["device_traces"]
         settings = document.get("allocator_settings") or {}
@@ -278,7 +275,9 @@ class _Reading:
 
     def __init__(self, path: str, device: int, segments: list[Any], trace: list[Any], settings: dict[str, Any]) -> None:
         self.path, self.device, self.segments = path, device, segments
-        self.allocator = Allocator.of_options(str(settings.get("PYTORCH_CUDA_ALLOC_CONF") or ""))
+        words = str(settings.get("PYTORCH_CUDA_ALLOC_CONF") or settings.get("PYTORCH_ALLOC_CONF") or "")
+        known = "expandable_segments:True," * any(segment.get("is_expandable") for segment in segments)
+        self.allocator = Allocator.of_options(known + words)
         self.made: list[tuple[int, int, int, Any]] = []  # address, bytes, stream and frames of each allocation
         self.events: list[int] = []
         self.reserved: list[int] = []  # after each event, beyond what was reserved before the first

@@ -27,8 +27,9 @@ def read(model: str, options: ImportOptions, note: Callable[[str], None]) -> Cos
         what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise FormatError(f"{model}: not a workflow of WfCommons: {what}") from error
     graph = cost_graph(written, model, options, note)
-    note(f"{model}: the workflow's files are its tensors; other memory of its tasks is left out")
-    return replace(graph, annotations=replace(graph.annotations, residents=residents))
+    others = "other memory of its tasks"
+    note(f"{model}: the workflow's files are its tensors; {others} is left out")
+    return replace(graph, annotations=replace(graph.annotations, residents=residents, left_out=(others,)))
 
 
 class _Workflow:

@@ -21,10 +21,11 @@ from ...search.options import Share
 from .dynamo_internals import BoxedCodeGen
 from .plans import Facts, PlanSettings, as_traced, difference, graph_for, input_facts, ordered, settings_facts
 from .program import as_call
-from .recorder import RECORDING, Deferred, Recorder, Segment, Tree
+from .recorder import Deferred, Recorder, Segment, Tree
 from .run import begin_anew, check_module, held_bytes
 from .step_graph import Enough, PythonState, StepNames, rehearse, run_in_order, step_graph
 from .torch_internals import current_modes, disable_torch_function, entered, pytree, storage_of, write_count
+from .tracing import RECORDING
 
 _MOST_KINDS = 1000
 
@@ -153,6 +154,7 @@ class PlannedStep(nn.Module):
             return dict(zip(plan.wanted, values, strict=True))
 
         recorder = Recorder(self._tree(), run, [], may_grow=self._may_plan)  # which `run` asks
+        recorder.runs_meta = True
         return recorder
 
     def _tree(self) -> Tree:
@@ -217,7 +219,7 @@ class PlannedStep(nn.Module):
 
     def _planned(self, segment: Segment, wanted: Sequence[int], names: StepNames, held: int | None) -> _Plan:
         """Make a plan for a recording; a limit holds for the whole step, with the bytes that its other parts hold."""
-        program = step_graph(self._name, segment, wanted, names.of_held())
+        program = step_graph("a part of " * segment.is_part + self._name, segment, wanted, names.of_held())
         settings = self._settings
         if settings.note is not None:
             settings = replace(settings, note=self._notes.append)
@@ -241,6 +243,9 @@ class PlannedStep(nn.Module):
                 begin_anew(module)
         except ScheduleError as error:
             raise ScheduleError(f"{error}{elsewhere}") from None
+        if elsewhere and module.meta["is_reserved"]:
+            text = "each part keeps the memory limit beside the others' live bytes; the whole step may reserve more"
+            warnings.warn(f"{self._name}: {text}", stacklevel=2)
         plan = _Plan(tuple(wanted), module, module.meta["peak"], frozenset(segment.saved))
         segment.last.plans.append(plan)
         self._plans += 1

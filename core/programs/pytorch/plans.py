@@ -104,7 +104,7 @@ def ordered(
     result = solve_and_place(problem, method, None, allocator, places, **options.budget)
     check_limit(program.name, result, remedy="let ops run again with recompute=True")
     module = reorder(program, graph, result.schedule.op_order().tolist())
-    module.meta["peak"] = result.limited_peak
+    module.meta.update(peak=result.limited_peak, is_reserved=result.reserved is not None)
     if result.reserved is not None and device.type == "cuda":
         module.meta["opening_block"] = result.reserved.opening_block, device
     if settings.note is not None:
@@ -138,7 +138,7 @@ def _as_scheduled(
     if limit is not None and peak > limit:
         raise ScheduleError(f"{text}, which does not keep the memory limit of {format_bytes(limit)}")
     module = reorder(program, graph, order)
-    module.meta.update(peak=peak, scheduled=True)
+    module.meta.update(peak=peak, scheduled=True, is_reserved=False)
     if reserved is not None and reserved.opening_block:
         if reserved.is_before_weights:  # they are there already
             text += f"; {OPENING}{reserved.opening}"

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import signal
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -38,83 +35,14 @@ from .calls import (
     view_of,
 )
 from .torch_internals import VALUE_DEPENDENT, UnsupportedOperatorException, is_held_by_python_alone, pytree, storage_of
-from .tracing import SourceRecorder, restoring, undo_all, zeros_like
-
-# Signals whose handlers may raise, and the code of PyTorch that enters and leaves modes
-_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGALRM", "SIGINT") if hasattr(signal, name))
-_OF_MODES = (torch.overrides.__file__, internals.disable_current_modes.__code__.co_filename)
-
-
-class _Recording(threading.local):
-    """The recorder of this thread; signals within wait while modes or tensors are half changed."""
-
-    recorder: Any = None
-
-    def __init__(self) -> None:
-        self.depth = 0  # `with` blocks around the running code
-        self.open_at = 0  # those around the innermost code of others, which signals may end
-        self.waiting: list[int] = []
-        self.handlers: dict[int, Any] = {}  # those of the caller, in the main thread
-
-    def __enter__(self) -> None:
-        self.depth += 1
-        try:
-            if self.depth == 1 and threading.current_thread() is threading.main_thread():
-                found = {one: handler for one in _SIGNALS if callable(handler := signal.getsignal(one))}
-                known = self.handlers  # an own one is there if code within a step kept it to put it back later
-                self.handlers = {one: known[one] if found[one] == self._receive else found[one] for one in found}
-                for number in self.handlers:
-                    signal.signal(number, self._receive)
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self._restore()
-        except BaseException:
-            self._restore()
-            raise
-        finally:
-            self.depth -= 1
-        self._deliver()
-
-    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call the code of others."""
-        before, self.open_at = self.open_at, self.depth
-        try:
-            self._deliver()
-            return function(*args, **kwargs)
-        finally:
-            self.open_at = before
-
-    def _restore(self) -> None:
-        for number, handler in self.handlers.items() if self.depth == 1 else ():
-            if signal.getsignal(number) == self._receive:
-                signal.signal(number, handler)
-
-    def _receive(self, number: int, frame: Any) -> None:
-        while frame is not None and frame.f_code.co_filename == contextlib.__file__:
-            frame = frame.f_back
-        self.waiting.append(number)
-        if frame is None or frame.f_code.co_filename not in _OF_MODES:
-            self._deliver()
-
-    def _deliver(self) -> None:
-        """Give the signals that wait to their handlers, unless they still have to wait."""
-        while self.waiting and self.depth <= self.open_at:
-            number = self.waiting.pop()
-            self.handlers[number](number, sys._getframe())
-
-
-RECORDING = _Recording()
+from .tracing import RECORDING, SourceRecorder, restoring, undo_all, zeros_like
 
 
 def _on_values(name: str) -> Any:
     """Return a method of tensors, which reads their memory, for tensors whose values may be still to come."""
 
     def method(tensor: Deferred, *args: Any, **kwargs: Any) -> Any:
-        values = tensor.values()
+        values = tensor.values(shares=name == "numpy")
         with internals.disable_current_modes():
             return getattr(values, name)(*args, **kwargs)
 
@@ -153,16 +81,23 @@ class Deferred(torch.Tensor):
     __repr__, __format__, __reduce_ex__ = map(_on_values, ("__repr__", "__format__", "__reduce_ex__"))
     numpy, tolist = map(_on_values, ("numpy", "tolist"))
 
-    def values(self) -> torch.Tensor:  # type: ignore[override]
-        """Return the values; a recording runs the ops before them."""
-        with internals.disable_current_modes():
-            return (_value(self) if RECORDING.recorder is None else RECORDING.recorder.read(self)).data
+    def __deepcopy__(self, memo: Any) -> torch.Tensor:
+        return self.detach().clone()
+
+    def values(self, shares: bool = False) -> torch.Tensor:  # type: ignore[override]
+        """Return the values, of which no copy may do; a recording runs the ops before them."""
+        with internals.disable_current_modes(), internals.disable_torch_function():
+            return (_value(self) if RECORDING.recorder is None else RECORDING.recorder.read(self, shares)).data
 
 
 def _value(tensor: Deferred) -> torch.Tensor:
     if tensor.value is None:
         raise RuntimeError("this tensor was made while a step was recorded, not run, so it has no values")
     return tensor.value
+
+
+def _empty(like: Layout) -> torch.Tensor:
+    return torch.empty_strided(like.shape, like.stride, dtype=like.dtype, device=like.device)
 
 
 class RecordedOp:
@@ -336,10 +271,10 @@ class Segment:
 
 # Reads and writes of the generator's state, before which recorded ops have to draw their numbers.
 _OF_GENERATOR = ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed", "seed")
-# Methods of tensors that read their memory without a call of an op.
-_READING = tuple(
-    getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "data_ptr")
-)
+# Methods of tensors that read their memory without a call of an op; what the first ones return has the same memory.
+_ALIKE = ("numpy", "__array__", "untyped_storage", "storage", "__dlpack__")
+_READ = (*_ALIKE, "tolist", "__reduce_ex__", "data_ptr", "share_memory_", "is_shared")
+_SHARING, _READING = ({getattr(torch.Tensor, name) for name in names} for names in (_ALIKE, _READ))
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 _FRESH = (torch.ops.aten.lift_fresh.default, internals.MAKE_ZEROS)  # what these make is no result of a recorded op
 _READS = (
@@ -355,6 +290,10 @@ class _NotInTree(Exception):
     """An op is new in a tree that may not grow."""
 
 
+class _Shared(Exception):
+    """An op works on memory that the step's Python reads or writes, too."""
+
+
 class _Reads(TorchFunctionMode):
     """Gives values to the methods that read the memory of tensors, in the thread that records."""
 
@@ -364,9 +303,16 @@ class _Reads(TorchFunctionMode):
         if func == _SET_DATA and recorder is not None:
             args = args[0], recorder.assigned(*args)
         if func in _READING and recorder is not None:
-            value = recorder.read(args[0])
             with internals.disable_current_modes():
-                return func(value, *args[1:], **(kwargs or {}))
+                value = recorder.read(args[0], func in _SHARING)
+                value = value if args[0].requires_grad else value.detach()
+                result = func(value, *args[1:], **(kwargs or {}))
+            if func in _SHARING:
+                of_tensor = func is torch.Tensor.__dlpack__  # whose result is a capsule
+                recorder.shared[storage_of(value)] = TensorWeakRef(value) if of_tensor else weakref.ref(result)
+            return args[0] if result is value else result
+        if func in (torch.tensor, torch.as_tensor) and recorder is not None and isinstance(args[0], (list, tuple)):
+            args = pytree.tree_map_only(Deferred, recorder.read, args)
         if func is internals.PAD_PACKED and recorder is not None:
             recorder.makes_lengths = True  # a tensor, to which it writes without a call
             try:
@@ -397,14 +343,25 @@ def _is_seen(values: Iterable[Any]) -> bool:
         return bool(torch.overrides.has_torch_function_variadic(*values))
 
 
+def _lifted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that makes tensors in the memory of others so that a recorder sees them."""
+    return functools.wraps(function)(lambda *args, **kwargs: _FRESH[0](function(*args, **kwargs)))
+
+
 torch.overrides.has_torch_function = _is_seen  # type: ignore[assignment]
 for module in (torch, torch.random, torch.cuda, torch.cuda.random):
     for name in set(_OF_GENERATOR) & set(dir(module)):
         setattr(module, name, _after_draws(getattr(module, name)))
+for module in (torch, torch.utils.dlpack):
+    for name in {"frombuffer", "from_dlpack"} & set(dir(module)):
+        setattr(module, name, _lifted(getattr(module, name)))
+    vars(module)["to_dlpack"] = lambda tensor: tensor.detach().__dlpack__()  # itself it reads without a check for data
 
 
 class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the ops of one call of a step; those that were recorded before are found again in a tree."""
+
+    supports_higher_order_operators = True  # so that it is asked, and refuses them
 
     def __init__(
         self,
@@ -427,8 +384,11 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.made: list[TensorWeakRef] = []
         self.parts: set[int] = set()  # storages that parts of the step have made
         self.fresh: dict[int, torch.Tensor] = {}  # made of Python's values meanwhile
+        self.shared: dict[int, Callable[[], Any]] = {}  # who else has a storage in his hands, while he is alive
+        self.arrays: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by storage of a copy: an array, and the copy
         self.failed = False
         self.recovers = False  # from an error: what still waits is to run as it was recorded
+        self.runs_meta = False  # as derivatives forward make tensors without data for shapes, and the step has none
         self.makes_lengths = False  # of packed sequences, at once
         self.is_waiting = True  # whether ops are recorded, or run at once
         self.sources = SourceRecorder(modules or {})
@@ -473,16 +433,18 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.parts = (self.parts | made) & {storage_of(value) for value in self.values()}
             segment.made.clear()
 
-    def read(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor with its values, to which all ops that wait have written."""
+    def read(self, tensor: torch.Tensor, shares: bool = False) -> torch.Tensor:
+        """Return a tensor with its values, to which all ops that wait have written; not a copy where it is shared."""
         value = self.segment.value(tensor)
-        if value is not None and storage_of(value) not in self.segment.read | self.segment.written:
-            return value
-        found = self._constants([tensor])
-        if found is None:
-            self.flush(_READS)
-        value = self.segment.value(tensor) if found is None else found[id(tensor)]
-        assert value is not None
+        if value is None or storage_of(value) in self.segment.read | self.segment.written:
+            found = None if shares and not self.rehearses else self._constants([tensor])
+            if found is None:
+                self.flush(_READS)
+            value = self.segment.value(tensor) if found is None else found[id(tensor)]
+            assert value is not None
+        if storage_of(value) in self.arrays:
+            array, copy = self.arrays[storage_of(value)]
+            copy.copy_(array)
         return value
 
     def assigned(self, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -507,17 +469,22 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _take(self, func: Any, args: Any, kwargs: Any) -> Any:
         if not isinstance(func, internals.OpOverload):
-            raise ProgramError(f"{func} calls functions of its own, which cannot be recorded")
+            raise self._refused(f"{func}, which calls functions of its own,", "branch and loop in Python there")
         if func.namespace in COLLECTIVES:
             raise self._refused("a collective", "plan what comes before it, and call it between planned functions")
         sort = sort_of(func)
         tensors = tensors_of((args, kwargs.values()) if kwargs else args)
         has_values = not self.is_waiting and not any(isinstance(tensor, Deferred) for tensor in tensors)
+        has_values |= self.runs_meta and bool(tensors) and all(tensor.is_meta for tensor in tensors)
         if has_values or (sort.without_tensors and not tensors):
             return func(*args, **kwargs)
         if func in _FRESH and not isinstance(next(iter(tensors), None), Deferred):
             made = func(*args, **kwargs)
-            made = made.clone() if tensors else made  # of an array of NumPy perhaps, which the step may fill again
+            if tensors and not made.untyped_storage().resizable():  # of an array, which the step may fill again
+                array, made = made, made.clone()
+                self.arrays[storage_of(made)] = array, made
+                if not self.rehearses:
+                    return made
             self.fresh[id(made)] = made
             return made
         if not self.is_waiting or self._can_run(sort, tensors, args, kwargs):
@@ -530,6 +497,9 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._reshape(func, args, kwargs) if sort.changes_shape else self._record(func, sort, args, kwargs)
         except SchedoptError:
             raise
+        except _Shared:
+            self.flush("it works on memory that Python's code has in its hands")
+            return self._run(func, sort, tensors, args, kwargs)
         except _NotInTree:
             self.is_waiting = False
             reason = ""
@@ -584,7 +554,8 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             if value is None or not (sort.gives_values or (value.dim() == 0 and value.device.type == "cpu")):
                 return False
             storage = storage_of(value)
-            if storage in self.segment.written or (sort.writes and storage in self.segment.read):
+            changes = sort.writes or storage in self.arrays
+            if storage in self.segment.written or (changes and storage in self.segment.read):
                 return False
         return True
 
@@ -610,7 +581,13 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         if sort.writes and self.is_waiting:
             self.undo += [restoring(value) for value in values.values() if value is not None]
         real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, lambda leaf: values[id(leaf)], (args, kwargs))
+        storages = {storage_of(value) for value in values.values() if value is not None}
+        of_arrays = [self.arrays[at] for at in storages & self.arrays.keys()]
+        for array, copy in of_arrays:
+            copy.copy_(array)
         result = func(*real_args, **real_kwargs)
+        for array, copy in of_arrays if sort.writes else ():
+            array.copy_(copy)
         if sort.changes_shape and isinstance(args[0], Deferred):
             with internals.without_dispatch():
                 func(*args, **kwargs)
@@ -675,12 +652,17 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
                 raise
             segment.last.after[func, key] = node
             self.seconds_of_new_ops += time.perf_counter() - start
+        if (self.shared or self.arrays) and not self.rehearses and self._is_shared(node):
+            self._forget(before)
+            raise _Shared
         segment.go_on(node, numbers, sort.is_random and is_random(func, given(func, args, kwargs)))
 
         def tensor_of(result: Result) -> torch.Tensor:
             if result.layout is None:
                 tensors = tensors_in((args, kwargs))
                 return next(tensor for tensor in tensors if segment.number(tensor) == result.number)
+            if self.runs_meta and result.layout.device.type == "meta":
+                return _empty(result.layout)
             tensor = Deferred(result.layout, result.number)
             segment.made.append(TensorWeakRef(tensor))
             return tensor
@@ -688,6 +670,17 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(node.returned, Result):  # without PyTorch's walk, a third of what recording took
             return tensor_of(node.returned)
         return pytree.tree_map_only(Result, tensor_of, node.returned)
+
+    def _is_shared(self, node: RecordedOp) -> bool:
+        """Whether the step's Python may read or write memory of an op before it would run."""
+        for number in node.reads:
+            storage = storage_of(self.segment.held[number])
+            if self.shared.get(storage, lambda: None)() is not None:
+                return True
+            bits = [one.reshape(-1).view(torch.uint8) for one in self.arrays.get(storage, ())]
+            if bits and (number in node.writes or not torch.equal(*bits)):
+                return True
+        return False
 
     def _forget(self, first: int) -> None:
         """Forget the tensors that an op met which cannot be recorded."""
@@ -780,7 +773,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _fake(self, like: Layout) -> torch.Tensor:
         with self.fake_mode:
-            return torch.empty_strided(like.shape, like.stride, dtype=like.dtype, device=like.device)
+            return _empty(like)
 
     def _held_owners(self, fakes: Any) -> set[int]:
         """Return the numbers of the tensors with values in whose memory fakes lie."""

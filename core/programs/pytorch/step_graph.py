@@ -31,9 +31,10 @@ from ...base.speed import without_gc
 from ...model.allocators import Allocator
 from ...report.memory_by_role import RESIDENT_ROLES, TENSOR_ROLES, Holder, Peak
 from .calls import REDUCED_IN_PLACE, WITHOUT_EFFECT, Result, Sort, argument_names, aten, given, tensor_keys, tensors_in
-from .recorder import RECORDING, Deferred, RecordedOp, Recorder, Segment, Tree
+from .recorder import Deferred, RecordedOp, Recorder, Segment, Tree
 from .torch_internals import SCALER_STEP, entered, pytree, set_write_count, storage_of, write_count
 from .tracing import (
+    RECORDING,
     STEP,
     TorchProgram,
     foreign_code,
@@ -191,6 +192,7 @@ def rehearse(
         for _ in range(2):
             names = StepNames(function, call, state.parameters().values())
             recorder = Recorder(tree, run, changes, state.paths(), rehearses=True)
+            recorder.runs_meta = not any(tensor.is_meta for tensor in names.tensors())
             start = time.perf_counter()
             with foreign_code(where, what), silent(), torch.enable_grad():
                 returned = recorder.call(function, *call)  # what the caller will hold has to be there

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import linecache
 import logging
 import re
+import signal
 import sys
 import threading
 import traceback
@@ -45,6 +47,76 @@ STEP = "step"
 LOCK = threading.RLock()  # around what sets or restores what the process has one of: random numbers, logging, profiler
 _INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 _VALUE_DEPENDENT = (*internals.VALUE_DEPENDENT, internals.GuardOnDataDependentSymNode)
+
+
+# Signals whose handlers may raise, and the code of PyTorch that enters and leaves modes
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGALRM", "SIGINT") if hasattr(signal, name))
+_OF_MODES = (torch.overrides.__file__, internals.disable_current_modes.__code__.co_filename)
+
+
+class _Recording(threading.local):
+    """The recorder of this thread; signals within wait while modes or tensors are half changed."""
+
+    recorder: Any = None
+
+    def __init__(self) -> None:
+        self.depth = 0  # `with` blocks around the running code
+        self.open_at = 0  # those around the innermost code of others, which signals may end
+        self.waiting: list[int] = []
+        self.handlers: dict[int, Any] = {}  # those of the caller, in the main thread
+
+    def __enter__(self) -> None:
+        self.depth += 1
+        try:
+            if self.depth == 1 and threading.current_thread() is threading.main_thread():
+                found = {one: handler for one in _SIGNALS if callable(handler := signal.getsignal(one))}
+                known = self.handlers  # an own one is there if code within a step kept it to put it back later
+                self.handlers = {one: known[one] if found[one] == self._receive else found[one] for one in found}
+                for number in self.handlers:
+                    signal.signal(number, self._receive)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._restore()
+        except BaseException:
+            self._restore()
+            raise
+        finally:
+            self.depth -= 1
+        self._deliver()
+
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call the code of others."""
+        before, self.open_at = self.open_at, self.depth
+        try:
+            self._deliver()
+            return function(*args, **kwargs)
+        finally:
+            self.open_at = before
+
+    def _restore(self) -> None:
+        for number, handler in self.handlers.items() if self.depth == 1 else ():
+            if signal.getsignal(number) == self._receive:
+                signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: Any) -> None:
+        while frame is not None and frame.f_code.co_filename == contextlib.__file__:
+            frame = frame.f_back
+        self.waiting.append(number)
+        if frame is None or frame.f_code.co_filename not in _OF_MODES:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        """Give the signals that wait to their handlers, unless they still have to wait."""
+        while self.waiting and self.depth <= self.open_at:
+            number = self.waiting.pop()
+            self.handlers[number](number, sys._getframe())
+
+
+RECORDING = _Recording()
 
 
 @dataclass(frozen=True)

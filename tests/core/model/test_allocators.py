@@ -60,6 +60,7 @@ def test_options_are_written_as_they_are_read():
     workspaces = [Allocator.parse(f"cuda:cublas_workspace:{text}") for text in ("default", ":4096:2:16:8", ":4096:8")]
     assert [one.cublas_workspace for one in workspaces] == [8_519_680, 8_519_680, 32 * MIB]
     assert [Allocator.parse(str(one)) for one in workspaces] == workspaces
+    assert Allocator.parse(" cuda: max_split_size_mb : 20 ,").max_split_size == 20 * MIB
     listed = Allocator.of_options("roundup_power2_divisions:[4:1,>:8]")
     assert Allocator.parse(str(listed)) == listed
 

@@ -13,7 +13,8 @@ from naive.graphs import plain_of, random_graph, random_order
 from schedopt import FormatError, ScheduleError, UsageError
 from schedopt.core.base.arrays import frozen
 from schedopt.core.model.allocators import MIB, Allocator
-from schedopt.core.model.reserved import Requests
+from schedopt.core.model.reserved import Requests, verify_reserved
+from schedopt.core.programs.pipeline import check_limit
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.solve.placed import solve_and_place
 
@@ -92,8 +93,8 @@ def test_an_opening_block_is_found_and_a_file_says_so(tmp_path):
     assert not any("order was changed" in note for note in result.notes)
     assert any(f"torch.empty({36 * MIB}, " in note for note in result.notes)
     assert "opening block" in str(result) and "expandable_segments:True" in str(result)
-    pages = "with cuda:large_segment_size_mb:10,expandable_segments:True"
-    assert result.reserved_otherwise[pages] == 42 * MIB
+    pages = "with cuda:large_segment_size_mb:12,expandable_segments:True"
+    assert result.reserved_otherwise[pages] == 38 * MIB
     result.save(tmp_path / "plan.json")
     loaded = schedopt.read_schedule(tmp_path / "plan.json", fragmented())
     assert loaded.reserved == reserved
@@ -122,11 +123,27 @@ def test_what_is_claimed_of_an_allocator_is_checked(tmp_path, changed, message):
         schedopt.read_schedule(path, graph).verify()
 
 
+def test_options_by_which_each_run_reserves_more_are_refused():
+    graph, options = sketch("a -> 4194304; b: a -> 8", "growing"), "cuda:max_split_size_mb:20"
+    plain, allocator = plain_of(graph), Allocator.parse(options)
+    ways = [reserved_by(plain, [0, 1], allocator, 0, True, runs=runs, is_downwards=False) for runs in (9, 10)]
+    assert ways[1] - ways[0] == 20 * MIB
+    with pytest.raises(UsageError, match="growing: with cuda:max_split_size_mb:20 each run reserves more than"):
+        schedopt.solve(graph, allocator=options, evaluations=5)
+    result = schedopt.solve(graph, allocator="cuda", evaluations=5)
+    with pytest.raises(ScheduleError, match="each run reserves more than the one before"):
+        verify_reserved(result.problem, result.schedule, replace(result.reserved, allocator=options, opening_block=0))
+
+
 def test_a_limit_is_one_of_what_is_reserved(tmp_path):
     kept = schedopt.solve(fragmented(), allocator="cuda", memory_limit="38MiB", evaluations=50)
     assert kept.is_feasible and kept.status == "optimal"
     above = schedopt.solve(fragmented(), allocator="cuda", memory_limit="37MiB", evaluations=50)
+    again = schedopt.solve(fragmented(), allocator="cuda", memory_limit="37MiB", evaluations=50, recompute=True)
     assert not above.is_feasible and above.status == "infeasible"
+    for result in (above, again):
+        with pytest.raises(ScheduleError, match="is not kept: no schedule reserves less than 38"):
+            check_limit("fragmented", result)
     above.save(tmp_path / "above.json")
     schedopt.read_schedule(tmp_path / "above.json", fragmented()).verify()
 
@@ -257,10 +274,13 @@ def test_bad_input_is_one_sentence(given, message):
         schedopt.solve(fragmented(), **given)
 
 
-@pytest.mark.parametrize(("limit", "status"), [(8, "infeasible"), (12, "limit-not-met"), (22, "optimal")])
-def test_a_limit_tightened_below_the_weights_is_no_error(limit, status):
-    """Three tensors of a segment of 20 MiB, with 6 MiB of weights in place: less live bytes reserve no less."""
-    graph = sketch("a -> 1258291 keep=6291456; b: a -> 1258291; c: b -> 1258291; d: c a -> 64", "weights")
+@pytest.mark.parametrize(
+    ("weights", "limit", "status", "peak"),
+    [(6, 8, "infeasible", 22), (6, 12, "limit-not-met", 22), (6, 22, "optimal", 22), (0, 6, "limit-not-met", 12)],
+)
+def test_a_limit_tightened_below_the_weights_is_no_error(weights, limit, status, peak):
+    """Three tensors of a segment of 20 MiB, with weights in place: less live bytes reserve no less."""
+    graph = sketch(f"a -> 1258291 keep={weights * MIB}; b: a -> 1258291; c: b -> 1258291; d: c a -> 64", "weights")
     problem = schedopt.Problem(graph, recompute=True, memory_limit=limit * MIB)
     result = solve_and_place(problem, parse_method("auto"), None, Allocator(), places=(False,), evaluations=50)
-    assert (result.status, result.reserved.peak) == (status, 22 * MIB)
+    assert (result.status, result.reserved.peak) == (status, peak * MIB)

@@ -83,6 +83,7 @@ def test_a_workflow_of_the_newest_format(tmp_path):
     assert input_peak(graph) == 100 + 10 + 20 + 1
     (held,) = graph.annotations.residents
     assert (held.name, held.size, held.readers) == ("in", 100, (0, 1))
+    assert graph.annotations.left_out == ("other memory of its tasks",)
     assert graph.is_control.sum() == 1, "join waits for work, and reads what split wrote"
     assert any("the workflow's files are its tensors" in note for note in notes)
     files.pop()

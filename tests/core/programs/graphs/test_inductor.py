@@ -53,6 +53,7 @@ def test_json_log_and_folder_give_the_same_graph(tmp_path):
     (tmp_path / "rank_0" / "some.log").write_bytes(TRACE.read_bytes())
     from_folder, _ = read(tmp_path, BACKWARD[0])
     assert from_log == from_json == from_folder
+    assert from_log.annotations.left_out == ("weights and the caller's inputs",)
     (tmp_path / "rank_1.log").write_bytes(TRACE.read_bytes())
     again, _ = read(tmp_path, f"{BACKWARD[0]}#2")
     assert again == from_log

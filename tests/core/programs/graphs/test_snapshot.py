@@ -67,6 +67,16 @@ class Harmful:
         return os.mkdir, ("harmful",)
 
 
+def test_segments_alone_are_refused_and_the_options_of_a_snapshot_are_read(tmp_path):
+    document = small_snapshot()
+    with pytest.raises(FormatError, match=r"a list, not what torch\.cuda\.memory\._dump_snapshot writes$"):
+        read_snapshot(written(tmp_path, document["segments"]))
+    document["allocator_settings"] = {"PYTORCH_ALLOC_CONF": "max_split_size_mb:20"}
+    document["segments"][0]["is_expandable"] = True
+    allocator = read_snapshot(written(tmp_path, document)).allocator
+    assert allocator.expandable_segments and allocator.max_split_size == 20 * MIB
+
+
 def changed(**values):
     return lambda document: document["device_traces"][1][-1].update(values)
 

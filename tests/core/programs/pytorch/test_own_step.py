@@ -18,8 +18,8 @@ from models.seeds import mostly_slow
 from schedopt import ProgramError, ScheduleError, UsageError
 from schedopt.core.programs.pytorch import own_step
 from schedopt.core.programs.pytorch.program import as_call
-from schedopt.core.programs.pytorch.recorder import RECORDING
 from schedopt.core.programs.pytorch.run import peak_of
+from schedopt.core.programs.pytorch.tracing import RECORDING
 from torch import nn, optim
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
@@ -313,6 +313,9 @@ def test_import_takes_a_step_from_the_second_on():
     roles = {resident.role for resident in graph.annotations.residents}
     assert roles == {"parameter", "input", "state"}
     assert set(graph.annotations.phases) == {"forward", "backward", "update"}
+    with torch.device("meta"):
+        empty = torch.ones(4, requires_grad=True)
+        assert schedopt.import_model(lambda x: (empty * x).sum().backward(), torch.ones(4)).num_ops
     with pytest.raises(ProgramError, match=r"no one graph stands for the step at test_own_step.py:\d+: it reads a"):
         schedopt.import_model(reading(trained), trained.args)
 
@@ -491,6 +494,7 @@ def looks_up(x, table=nn.Embedding(9, 2, sparse=True)):
     [
         (lambda x: (x + 1).resize_(2), "changes the shape of a tensor in place"),
         (lambda x: x.to_sparse() * 2, "sparse"),
+        (lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), r"py:\d+: cond, .*branch and loop"),
         (lambda x: x.no_such_method(), r"step cannot be recorded at test_own_step.py:\d+: .*no_such_method"),
         (
             lambda x: x + torch.randn(x.shape, generator=torch.Generator()),
@@ -596,12 +600,48 @@ def inputs(h: torch.Tensor) -> torch.Tensor:
 inputs.register_fake(torch.empty_like)
 
 
+def shared(h):
+    kept = h.detach()
+    array = kept.numpy()
+    doubled = (kept * 2).sum()
+    array[:] = 3
+    kept.add_(1)
+    return (h * kept).sum() * doubled + float(array.sum())
+
+
+def refilled(h, make=torch.from_numpy):
+    array = np.ones((6, 4), np.float32)
+    given = make(array)
+    loss = (h * given.clone()).sum()
+    array[:] = 2
+    loss = loss * (2 if torch.equal(given, torch.full((6, 4), 2.0)) else 1) + given.tolist()[0][0]
+    given.view(-1).mul_(h.detach().view(-1))
+    return loss + (h * given).sum() + float(array.sum())
+
+
+def stored(h):
+    storage, kept = h.detach().untyped_storage(), h.detach() * 1
+    storage.fill_(0)
+    assert storage.data_ptr() == h.data_ptr()
+    kept.share_memory_()
+    return (h + kept).sum() * torch.tensor([kept[0, 0], kept[1, 1]]).sum()
+
+
+def exchanged(h):
+    other = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(h.detach()))
+    doubled = (h * 2).sum()
+    other.mul_(3)
+    return h.sum() * doubled + torch.from_dlpack(KEPT.detach()).sum()
+
+
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:call. its tensors have no data", "ignore:The PyTorch API of nested")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
 @pytest.mark.parametrize(
     "loss",
     [
-        *(binomial, gamma, ctc, spectrum, pooled, margins, padded, assigned, swapped),
+        *(binomial, gamma, ctc, spectrum, pooled, margins, padded, assigned, swapped, shared, stored, exchanged),
+        *(refilled, lambda h: refilled(h, torch.from_dlpack)),
+        lambda h: torch.func.hessian(lambda x: (x.tanh() @ KEPT.T).sum())(h[0]).sum(),
         lambda h: (h * inputs(h.detach())).sum(),
         lambda h: torch.func.jvp(lambda x: x.tanh() @ KEPT.T, (h,), (torch.ones_like(h),))[1].sum(),
         lambda h: h.quantile(torch.tensor([0.1, 0.9]), dim=1).sum() + h.median(),
@@ -624,6 +664,23 @@ def test_ops_of_every_sort_do_what_they_do_in_eager(loss):
     eager, mine = (Trained(lambda: (nn.Linear(4, 4), torch.ones(6, 4))) for _ in range(2))
     mine.model.load_state_dict(eager.model.state_dict())
     check(eager, mine, batches_of(3, rows=6), step)
+
+
+@pytest.mark.slow
+def test_a_copy_of_the_state_within_a_step_stays_as_it_is():
+    model, copies = nn.Linear(2, 2), []
+
+    def step(x):
+        with torch.no_grad():
+            model.weight.mul_(2)
+        copies.append(copy.deepcopy(model.state_dict()))
+        return model(x)
+
+    planned, first = optimized(step, torch.ones(1, 2)), model.weight.detach().clone()
+    for _ in range(2):
+        planned(torch.ones(1, 2))
+    assert [torch.equal(one["weight"], first * times) for one, times in zip(copies, (2, 4), strict=True)] == [True] * 2
+    assert torch.equal(copies[0]["bias"], model.bias)
 
 
 @pytest.mark.slow
@@ -671,7 +728,7 @@ def test_tensors_of_lists_have_names_of_their_own():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", ["20MiB", "23MiB", "90%", "103%"])
-@pytest.mark.filterwarnings("ignore:step. the memory limit")
+@pytest.mark.filterwarnings("ignore:a part of step. the memory limit")
 def test_a_limit_holds_for_all_parts_of_a_step_together(limit):
     layers = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.Tanh())))
     wide = nn.Sequential(nn.Linear(64, 512), nn.Tanh())
@@ -758,6 +815,17 @@ def test_a_plan_is_not_used_again_where_other_parts_hold_more_than_the_limit_lea
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         planned(torch.ones(128, 32))
+
+
+@pytest.mark.slow
+def test_parts_are_said_to_be_parts_and_what_they_reserve_not_to_be_the_whole(capsys):
+    def step(x):
+        (made := x.exp()).sum().item()
+        return (made.cos() * x).sum()
+
+    with pytest.warns(UserWarning, match="step: each part keeps the memory limit .*; the whole step may reserve more"):
+        optimized(step, torch.ones(9), allocator="cuda", memory_limit="40MiB", verbose=True)(torch.ones(9))
+    assert capsys.readouterr().out.startswith("a part of step: peak memory ")
 
 
 def test_an_array_is_copied_before_the_step_fills_it_again():

@@ -1,13 +1,12 @@
 """Keys of ops: the network's view of a problem, the rule whose keys it corrects, and the schedules of keys."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from ...core.base.arrays import BoolArray, FloatArray, IndexArray, places_in
-from ...core.bounds.bounds import earliest_finish
+from ...core.bounds.bounds import earliest_finish, possible_times
 from ...core.graph.graph import CostGraph
 from ...core.kernels.orders.priority_orders import greedy
 from ...core.problem.problem import Problem
@@ -15,12 +14,12 @@ from ...core.report.differences import levels
 from ...core.search.search import Cancelled, Search
 from ...core.solvers.orders.baselines import greedy_order, reverse_postorder
 from ...core.solvers.placements.chromosomes import LazyChromosomes, bottom_levels, keys_along
-from ...core.solvers.placements.list_schedulers import mean_times, starting_order
+from ...core.solvers.placements.list_schedulers import mean_times, starting_orders
 from ...core.solvers.placements.peak_annealing import FIRST_BEAM, decode_keys, place
 
 PATIENCE = 0.5  # of the rule: in the middle of what the lazy decoder's searches start from
 NODE_FEATURES = 20
-LINK_FEATURES = 3  # more of an op, which only networks with `links` see
+LINK_FEATURES = 3  # more of an op, of links or else of devices that differ, which only networks with `links` see
 
 
 class Seen(NamedTuple):
@@ -48,7 +47,7 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
     paid = problem.task == "runtime" and problem.transfers_take_time
     latency, per_byte = problem.machine.mean_link
     sent = (made * per_byte + latency * (made > 0)) if paid else np.zeros(ops)
-    links = _links(problem, read, mean) if paid else np.zeros((LINK_FEATURES, ops))
+    links = _links(problem, read, mean) if paid else _devices(problem, longest)
     least_first, depth = places_in(_least_peak_first(problem, stop)), np.array(levels(graph), np.float64)
     if stop():
         raise Cancelled
@@ -96,6 +95,22 @@ def _links(problem: Problem, read: Any, mean: float) -> FloatArray:
     return np.log1p(np.stack([fetched, np.full(ops, sending), np.full(ops, latency)]) / mean)
 
 
+def _devices(problem: Problem, longest: float) -> FloatArray:
+    """Return which devices run an op, and their ops' work for each; zeros where all are alike; as `_links`."""
+    able = np.isfinite(possible_times(problem))
+    if able.all():
+        return np.zeros((LINK_FEATURES, len(able)))
+    kinds, kind = np.unique(able, axis=0, return_inverse=True)
+    each = np.bincount(kind.ravel(), mean_times(problem)) / kinds.sum(axis=1)
+    shares = np.stack([kinds.mean(axis=1), each / max(float(each.max()), 1e-300), np.log1p(each / longest)])
+    return shares[:, kind.ravel()]
+
+
+def has_types(problem: Problem) -> bool:
+    """Whether transfers are free and some op cannot run on some device."""
+    return not problem.transfers_take_time and not np.isfinite(possible_times(problem)).all()
+
+
 def _least_peak_first(problem: Problem, stop: Callable[[], bool] = lambda: False) -> IndexArray:
     order = greedy_order(problem.graph.buffers, stop)
     if order is None or stop():
@@ -105,6 +120,7 @@ def _least_peak_first(problem: Problem, stop: Callable[[], bool] = lambda: False
 
 PER_ORDER = 24  # evaluations that placing an order for the peak may take: three beams of eight states at the most
 MOST_PATIENCE = 4.0
+MOST_PLACED = 16  # of the orders that list scheduling makes, which takes a hundredth of the time of placing one
 ONE_DEVICE = -1.0  # A patience below 0, as this one, keeps all ops on one device, if transfers take time
 
 
@@ -137,6 +153,8 @@ def decode(search: Search, keys: Any) -> None:
 def values_of(problem: Problem, keys: Any) -> FloatArray:
     """Return the value of the schedule of each row of keys, microseconds or bytes, shape `(rows,)`."""
     if problem.task == "runtime":
+        if not (problem.is_symmetric or problem.transfers_take_time):
+            return starting_orders(problem, keys)[1]
         values = np.full(len(keys), float(problem.graph.runtime.sum()))
         moves = ~stays(problem, keys)
         if moves.any():
@@ -164,12 +182,12 @@ def order_of(graph: CostGraph, keys: Any) -> IndexArray:
 
 
 def _as_started(search: Search, keys: Any) -> Any:
-    """Return keys that fall as list scheduling by these starts the ops; those given if the time is up."""
-    with suppress(Cancelled):
-        orders = [starting_order(search.problem, row, search.cancellable) for row in keys]
-        residents = np.arange(len(orders[0]), search.problem.graph.num_ops)
-        return np.stack([keys_along(np.append(order, residents)) for order in orders])
-    return keys
+    """Return keys that fall as list scheduling by these starts the ops, of those with the least makespans."""
+    orders, ends = starting_orders(search.problem, keys)
+    orders = orders[np.argsort(ends, kind="stable")[:MOST_PLACED]]
+    search.spend(len(ends) - len(orders))
+    residents = np.arange(orders.shape[1], search.problem.graph.num_ops)
+    return np.stack([keys_along(np.append(order, residents)) for order in orders])
 
 
 def _within(keys: Any) -> Any:

@@ -1,8 +1,9 @@
 """The network of `direct`: messages along the edges, and for each op a correction of the rule's key."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +15,8 @@ from ..networks.message_passing import MessageGraph
 from ..networks.network import PolicyNetwork, joined
 from .keys import LINK_FEATURES, NODE_FEATURES, ONE_DEVICE, Seen
 
-SPREAD = -3.0  # logarithm of the spread of keys before any training: 0.05, half of an op's on a path of ten
+SPREAD, GUMBEL = math.exp(-3), 0.025  # of normal draws, half of an op on a path of ten, and scale of Gumbel noise
+Noise = Literal["normal", "gumbel"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +26,9 @@ class DirectNetworkParameters(Parameters):
     task: Task = parameter("runtime", "memory or runtime: what is minimised")
     rounds: int = parameter(4, "of messages, in both directions", low=0, high=64)
     width: int = parameter(64, "of embeddings and all layers", low=1, high=1024)
-    waiting: float = parameter(-2.0, "logarithm of the spread of the patience before training", low=-8.0, high=1.0)
-    links: bool = parameter(False, "whether it sees what links cost beside ops, of each op and of the graph")
+    waiting: float = parameter(-2.0, "logarithm of the spread of the patience", low=-8.0, high=1.0)
+    links: bool = parameter(False, "whether it sees what links cost beside ops, or which devices run an op")
+    noise: Noise = parameter("normal", "of drawn keys: normal, or gumbel, which REINFORCE needs")
 
 
 class Batch(NamedTuple):
@@ -55,15 +58,12 @@ def batch_of(problems: Sequence[Seen]) -> Batch:
 
 @dataclasses.dataclass(frozen=True)
 class DirectPolicy:
-    """Independent normal distributions of the keys."""
+    """Independent distributions of the keys."""
 
     batch: Batch  # what the network saw
-    # mean, log_spread: of the ops' keys, shape `(nodes,)`
-    mean: Tensor
-    log_spread: Tensor
-    # patience, log_spread_of_patience: of the patience, shape `(graphs,)`
-    patience: Tensor
-    log_spread_of_patience: Tensor
+    mean: Tensor  # of the ops' keys, shape `(nodes,)`
+    patience: Tensor  # mean of the patience, shape `(graphs,)`
+    parameters: DirectNetworkParameters  # of the network
 
     def most_likely(self) -> list[Any]:
         """Return the means of each graph, shape `(1, ops + 1)` each."""
@@ -72,13 +72,15 @@ class DirectPolicy:
     def sample(self, count: int, rng: np.random.Generator) -> list[Any]:
         """Draw keys of each graph, shape `(count, ops + 1)` each."""
 
-        def drawn(mean: Tensor, log_spread: Tensor) -> Tensor:
-            noise = torch.from_numpy(rng.standard_normal((count, len(mean)), dtype=np.float32)).to(mean.device)
-            return mean + noise * log_spread.exp()
+        def normal(of: Tensor) -> Any:
+            return rng.standard_normal((count, len(of)), dtype=np.float32)
 
-        is_fixed = 1 - self.batch.transfers_take_time.to(self.mean.device)  # nothing depends on it: it has no spread
-        keys = drawn(self.mean, self.log_spread)
-        return self._split(keys, drawn(self.patience, self.log_spread_of_patience - 1e3 * is_fixed))
+        gumbel, device = self.parameters.noise == "gumbel", self.mean.device
+        drawn = GUMBEL * rng.gumbel(size=(count, len(self.mean))) if gumbel else SPREAD * normal(self.mean)
+        keys = self.mean + torch.from_numpy(drawn.astype(np.float32)).to(device)
+        waits = math.exp(self.parameters.waiting) * torch.from_numpy(normal(self.patience)).to(device)
+        waits = self.patience + self.batch.transfers_take_time.to(device) * waits  # else nothing depends on it
+        return self._split(keys, waits)
 
     def to_decode(self, count: int, rng: np.random.Generator) -> list[Any]:
         """Return so many keys of each graph, of which the best is wanted, shape `(count, ops + 1)` each."""
@@ -95,16 +97,16 @@ class DirectPolicy:
         return keys
 
     def log_probability(self, keys: Sequence[Any]) -> Tensor:
-        """Return the mean log-density of the ops' keys that were drawn plus that of the patience, up to a constant."""
-        # Shape `(graphs, samples)`. That of the patience is not divided by the ops: a step moves one as far as the
-        # others.
-        device = self.mean.device
-        drawn = torch.from_numpy(np.concatenate([of_graph[:, :-1] for of_graph in keys], axis=1)).to(device)
-        patience = torch.from_numpy(np.stack([of_graph[:, -1] for of_graph in keys], axis=1)).to(device)
-        of_ops = _log_density(drawn, self.mean, self.log_spread)  # (samples, nodes)
-        of_graphs = self.batch.graph.to(device).means(of_ops.T).T
-        of_waits = _log_density(patience, self.patience, self.log_spread_of_patience)
-        return (of_graphs + self.batch.transfers_take_time.to(device) * of_waits).T
+        """Return the log-probability of the ops' orders under Gumbel noise, over the ops, shape `(graphs, samples)`."""
+        means = []
+        for logits, of_graph in zip(self.logits(), keys, strict=True):  # Plackett-Luce: a softmax of those to come
+            rising = logits[torch.from_numpy(of_graph[:, :-1]).to(logits.device).argsort(dim=1)]
+            means.append((rising - rising.logcumsumexp(dim=1)).mean(dim=1))
+        return torch.stack(means)
+
+    def logits(self) -> list[Tensor]:
+        """Return the logits of each graph's ops under Gumbel noise, shape `(ops,)` each."""
+        return list(torch.split(self.mean / GUMBEL, self.batch.graph.sizes.tolist()))  # type: ignore[no-untyped-call]
 
     def moved(self, hidden: tuple[Tensor, Tensor], directions: Tensor) -> list[Any]:
         """Return the means if the weights of the last layers' first outputs were others."""
@@ -117,10 +119,6 @@ class DirectPolicy:
         parts = torch.split(keys.detach().cpu(), self.batch.graph.sizes.tolist(), dim=1)  # type: ignore[no-untyped-call]
         waits = patience.detach().cpu().numpy()
         return [np.hstack((part.numpy(), waits[:, at : at + 1])).astype(np.float32) for at, part in enumerate(parts)]
-
-
-def _log_density(values: Tensor, mean: Tensor, log_spread: Tensor) -> Tensor:
-    return -0.5 * ((values - mean) / log_spread.exp()).square() - log_spread
 
 
 class DirectNetwork(PolicyNetwork):
@@ -161,14 +159,9 @@ class DirectNetwork(PolicyNetwork):
 
     def policy(self, batch: Batch, of_ops: Tensor, of_graphs: Tensor) -> DirectPolicy:
         """Return the distribution of the keys by the outputs of `hidden`."""
-        correction, spread = self.of_op[-1](of_ops).unbind(1)
-        waiting, spread_of_waiting = self.of_graph[-1](of_graphs).unbind(1)
-        patience = batch.patience.to(self.device) + batch.transfers_take_time.to(self.device) * waiting
-        log_spread, of_patience = (
-            SPREAD + spread.clamp(-3, 2),
-            self.parameters_.waiting + spread_of_waiting.clamp(-3, 2),
-        )
-        return DirectPolicy(batch, batch.rule.to(self.device) + correction, log_spread, patience, of_patience)
+        waiting = batch.transfers_take_time.to(self.device) * self.of_graph[-1](of_graphs)[:, 0]
+        mean = batch.rule.to(self.device) + self.of_op[-1](of_ops)[:, 0]
+        return DirectPolicy(batch, mean, batch.patience.to(self.device) + waiting, self.parameters_)
 
 
 load_network = DirectNetwork.load

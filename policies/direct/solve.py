@@ -2,13 +2,15 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ...core.base.speed import seconds_for
+from ...core.problem.problem import Problem
 from ...core.search.parameters import parameter
 from ...core.search.search import Cancelled, Search
-from ..networks.shipped import WithWeights
-from .keys import decode, rule_keys, seen
+from ..networks.shipped import WithWeights, weights_file
+from .keys import decode, has_types, rule_keys, seen
 
 # A round of messages takes about two kilobytes per edge, and nothing interrupts it
 MOST_EDGES = 200_000
@@ -29,6 +31,11 @@ class Parameters(WithWeights):
     )
     width: int = parameter(16, "keys that sample decodes, the most likely ones among them", low=1, high=4096)
     weights: str = parameter("", "a file of schedopt train direct, or a shipped name (default: one that fits)")
+
+    def file(self, problem: Problem) -> Path:
+        """Return the weights that are named, or else those that learned from such devices."""
+        is_typed = not self.weights and problem.task == "runtime" and has_types(problem)
+        return weights_file("direct-runtime-types") if is_typed else super().file(problem)
 
 
 def solve(search: Search, parameters: Parameters) -> None:

@@ -19,6 +19,7 @@ from ...core.base.parallel import chunks, map_in_order
 from ...core.bounds.bounds import lower_bound
 from ...core.files.costgraph import graph_hash
 from ...core.graph.graph import CostGraph
+from ...core.problem.machine import Device, Machine
 from ...core.problem.problem import Problem, Task
 from ...core.search.method_spec import parse_method
 from ...core.search.parameters import Parameters, parameter
@@ -62,7 +63,7 @@ class TrainingParameters(TrainingSettings):
 
     command: ClassVar[str] = "direct"
     network: DirectNetworkParameters = dataclasses.field(default_factory=DirectNetworkParameters)
-    phases: tuple[Phase, ...] = (Phase(), Phase(imitation=0.0, reinforce=1.0))
+    phases: tuple[Phase, ...] = (Phase(), Phase(imitation=0.0, evolution=1.0))
     synthetic: SyntheticParameters = dataclasses.field(default_factory=SyntheticParameters)
     devices: tuple[int, ...] = parameter((2, 2, 3, 4, 8), "numbers of devices, of which each graph draws one")
     paid: float = parameter(
@@ -71,6 +72,7 @@ class TrainingParameters(TrainingSettings):
     bandwidth: float = parameter(
         0.0, "bytes per second where transfers take time; 0: each graph draws what a transfer takes", low=0.0
     )
+    types: tuple[int, ...] = parameter((), "devices of each type, if an op runs on one type, and data costs nothing")
     latency: float = parameter(0.0, "microseconds that each transfer adds to what bandwidth says", low=0.0)
     training_graphs: int = parameter(256, "synthetic graphs to train on, again and again", low=1)
     validation_graphs: int = parameter(32, "synthetic graphs that no phase trains on", low=1)
@@ -79,6 +81,10 @@ class TrainingParameters(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.network.noise != "gumbel" and any(phase.reinforce for phase in self.phases):
+            raise UsageError("reinforce needs network.noise=gumbel: the probability of an order is known for it alone")
+        if min(self.types, default=1) < 1 or (self.types and self.network.task != "runtime"):
+            raise UsageError("types are for the makespan, with at least one device of each")
         if not self.devices or not all(2 <= devices <= MOST_DEVICES for devices in self.devices):
             raise UsageError(f"devices must be numbers from 2 to {MOST_DEVICES}, not {list(self.devices)}")
         if self.latency and not self.bandwidth:
@@ -112,11 +118,25 @@ def make_case(parameters: TrainingParameters, first: int, graphs: Sequence[CostG
     rng = np.random.default_rng([parameters.seed, _STREAM, first + number])
     graph = graphs[number] if graphs else parameters.synthetic.draw(number, rng)
     task, devices = parameters.network.task, int(rng.choice(parameters.devices))
+    if parameters.types:
+        problem = Problem(graph, "runtime", machine=_types(parameters.types, graph, rng))
+        return Case(problem, seen(problem), max(lower_bound(problem), 1.0))
     bandwidth, latency = None, 0.0
     if task == "runtime" and rng.random() < parameters.paid and graph.num_data_tensors:
         bandwidth, latency = _links(parameters, graph, rng)
     problem = Problem(graph, task, devices=devices, bandwidth=bandwidth, latency=latency)
     return Case(problem, seen(problem), max(lower_bound(problem), 1.0))
+
+
+def _types(counts: tuple[int, ...], graph: CostGraph, rng: np.random.Generator) -> Machine:
+    """Return a machine on which each op runs on one type of device (Jeon et al., ICLR 2023)."""
+    drawn = rng.choice(len(counts), graph.num_ops, p=np.array(counts) / sum(counts)).tolist()
+    devices = [Device(f"{kind}-{at}", str(kind)) for kind, count in enumerate(counts) for at in range(count)]
+    times: Any = {
+        name: {str(kind): graph.runtime[op] if kind == drawn[op] else None for kind in range(len(counts))}
+        for op, name in enumerate(graph.op_names)
+    }
+    return Machine(tuple(devices), transfers="beside", contention=False, op_times=times)
 
 
 def _links(parameters: TrainingParameters, graph: CostGraph, rng: np.random.Generator) -> tuple[float | None, float]:
@@ -145,6 +165,7 @@ def plan_search(path: Path, parameters: TrainingParameters) -> OrderSearch:
     return OrderSearch(path, "plan", p.teacher, p.teacher_evaluations, p.seed, key)
 
 
+PENALTY = 0.001  # of the norm of logits beside the log-probability, both over the ops (Jeon et al., ICLR 2023)
 SAMPLES = 16  # of a validation, and what `schedopt solve` draws
 PAIRS_PER_OP, NEAR = 8, 0.25  # pairs that imitation compares, and how far apart in the plan, as a share of it
 STEEPNESS = 20.0  # A key is to be larger than the next by about a twentieth: the steps of a path of twenty ops
@@ -248,6 +269,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
             costs = np.stack([values_of(c.problem, k) / c.bound for c, k in zip(cases, keys, strict=True)])
             weights = torch.from_numpy(advantages(costs)).float().to(loss.device)
             loss = loss + phase.reinforce * (weights * policy.log_probability(keys)).mean()
+            norms = [(logits - logits.mean()).norm() / len(logits) for logits in policy.logits()]
+            loss = loss + PENALTY * torch.stack(norms).mean()
             self._measure("sampled_gap_percent", 100 * (float(costs.mean()) - 1))
         self._measure("loss", float(loss.detach()))
         return loss

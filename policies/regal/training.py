@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from ...core.base.arrays import FloatArray
 from ...core.base.errors import UsageError
@@ -25,11 +24,11 @@ from ...datasets.filters import KeepImproving
 from ...datasets.recipe import Recipe
 from ...datasets.synthetic import SyntheticParameters, synthetic_graph
 from ..networks.network import PolicyNetwork
-from ..training.phases import PhasedTrainer, Validation, centred_ranks, directions, estimated_gradient, given_batches
+from ..training.phases import PhasedTrainer, Validation, given_batches
 from ..training.settings import TrainingSettings
 from .actions import ActionParameters, Kind, Taken
 from .features import EVALUATIONS
-from .network import BaselineNetwork, Choices, RegalNetwork, RegalNetworkParameters, multigraph_batch
+from .network import BaselineNetwork, RegalNetwork, RegalNetworkParameters, multigraph_batch
 from .rewards import Case, Cases, Graphs, Setting, Start, drawn_graphs, found_value, given_graphs, make_case
 from .teachers import TEACHERS
 
@@ -48,16 +47,9 @@ class Phase(Parameters):
     learning_rate: float = parameter(1e-4, "of Adam; paper 1e-4", low=0.0, high=1.0)
     decay: float = parameter(1.0, "factor of the learning rate per epoch; paper 1", low=0.01, high=1.0)
     reward: float = parameter(1.0, "weight of the reward", low=0.0)
-    estimator: Literal["reinforce", "evolution"] = parameter(
-        "reinforce", "of the reward's gradient: reinforce (4.1), or evolution, from the rewards of perturbed weights"
-    )
     baseline: Literal["network", "leave-one-out"] = parameter(
         "network", "of reinforce: the baseline network (4.2), or leave-one-out, the mean of a graph's other samples"
     )
-    population: int = parameter(16, "pairs of perturbed weights of evolution", low=1)
-    sigma: float = parameter(0.02, "length of their perturbations", low=1e-6)
-    perturbed: Literal["heads", "all"] = parameter("heads", "which weights evolution changes: the last layers, or all")
-    ranks: bool = parameter(True, "whether evolution goes by the ranks of rewards rather than by rewards")
     imitation: float = parameter(0.0, "weight of imitating a teacher", low=0.0)
     teacher: str = parameter("", f"whose actions to imitate: {_TEACHERS}")
 
@@ -69,18 +61,8 @@ class Phase(Parameters):
             raise UsageError(f"teacher must be {_TEACHERS}, not '{self.teacher}'")
         if self.imitation and not self.teacher:
             raise UsageError(f"imitation needs a teacher: {_TEACHERS}")
-        if self.by_reinforce and self.baseline == "leave-one-out" and self.samples < 2:
+        if self.reward and self.baseline == "leave-one-out" and self.samples < 2:
             raise UsageError("the leave-one-out baseline needs at least 2 samples")
-
-    @property
-    def by_reinforce(self) -> bool:
-        """Whether samples are rewarded."""
-        return self.reward > 0 and self.estimator == "reinforce"
-
-    @property
-    def by_evolution(self) -> bool:
-        """Whether perturbed weights are rewarded."""
-        return self.reward > 0 and self.estimator == "evolution"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +117,7 @@ def recipe(method: str, task: Task | None, devices: int | None) -> TrainingParam
 
 PLAIN, DRAWN = "plain.jsonl", "graphs"
 VALIDATED = ("sample", "most_likely", "expected")
-_SAMPLES, _SEEDS, _DIRECTIONS = 0, 2, 3
+_SAMPLES, _SEEDS = 0, 2
 _HELD_OUT = 2**31
 
 
@@ -221,7 +203,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
 
     def _size_of_epoch(self, phase: Phase) -> float:
         """Return an epoch's evaluations; a phase that only imitates counts those of its features."""
-        runs = phase.samples * (2 * phase.population if phase.by_evolution else 1) if phase.reward else 0
+        runs = phase.samples if phase.reward else 0
         return phase.steps * phase.graphs * max(runs * phase.evaluations, self.parameters.features)
 
     def _batches(self, phase: Phase) -> Generator[list[Case], None, None]:
@@ -241,20 +223,14 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         """Return torch's random numbers of this step for a purpose."""
         return torch.Generator(self.network.device).manual_seed(int(self._rng(purpose).integers(2**62)))
 
-    def _add_gradients(self, phase: Phase, batch: list[Case]) -> None:
-        if phase.by_reinforce or phase.imitation:
-            super()._add_gradients(phase, batch)
-        if phase.by_evolution:
-            self._add_evolution(phase, batch)
-
     def _loss(self, phase: Phase, batch: list[Case]) -> Tensor:
         """Return the weighted sum of the losses of REINFORCE with its baseline, and of imitation."""
         graphs = multigraph_batch([case.searched for case in batch], ratios=self.network.parameters_.ratios)
         policy = self.network(graphs)
         loss = torch.zeros((), device=self.network.device)
-        if phase.by_reinforce:
+        if phase.reward:
             actions = policy.sample(phase.samples, self._generator(_SAMPLES))
-            rewards = self._rewards(phase, batch, [actions])[0]
+            rewards = self._rewards(phase, batch, actions)
             expected = self.baseline(graphs.to(self.network.device)) if phase.baseline == "network" else None
             loss = loss + phase.reward * bandit_loss(policy.log_probability(actions), rewards, expected)
             if expected is not None:
@@ -271,43 +247,19 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         self._measure("loss", float(loss.detach()))
         return loss
 
-    def _rewards(self, phase: Phase, cases: Sequence[Case], actions: Iterable[Tensor]) -> FloatArray:
-        """Return -o_a / o_s for actions, each of shape `(count, nodes, heads)`; shape `(..., count, graphs)`."""
-        begun = []
+    def _rewards(self, phase: Phase, cases: Sequence[Case], actions: Tensor) -> FloatArray:
+        """Return -o_a / o_s for actions, shape `(count, nodes, heads)`; shape `(count, graphs)`."""
         ends = np.cumsum([len(case.searched.nodes) for case in cases])[:-1]
-        for of_policy in actions:
-            of_graphs = np.split(of_policy.cpu().numpy().astype(np.uint8), ends, axis=1)
-            rows = [zip(cases, chosen, strict=True) for chosen in zip(*of_graphs, strict=True)]
-            begun.append([[self._search(c.start, chosen, phase.evaluations) for c, chosen in row] for row in rows])
-        ratios = [[[case.ratio(get()) for case, get in zip(cases, row, strict=True)] for row in rows] for rows in begun]
-        self._measure("reward", float((rewards := -np.array(ratios)).mean()))
+        of_graphs = np.split(actions.cpu().numpy().astype(np.uint8), ends, axis=1)
+        rows = [zip(cases, chosen, strict=True) for chosen in zip(*of_graphs, strict=True)]
+        begun = [[self._search(c.start, chosen, phase.evaluations) for c, chosen in row] for row in rows]
+        rewards = -np.array([[case.ratio(get()) for case, get in zip(cases, row, strict=True)] for row in begun])
+        self._measure("reward", float(rewards.mean()))
         return rewards
 
     def _search(self, start: Start, actions: NDArray[Any], evaluations: int) -> Callable[[], float]:
         """Let a worker run BRKGA with the actions for a graph."""
         return self._workers.start(found_value, start, actions, self.network.parameters_.actions, evaluations)
-
-    def _add_evolution(self, phase: Phase, cases: list[Case]) -> None:
-        """Add a gradient estimated from the rewards of perturbed weights, all of which draw with the same numbers."""
-        graphs = multigraph_batch([case.searched for case in cases], ratios=self.network.parameters_.ratios)
-        weights, shadow = _moved(self.network, phase), copy.deepcopy(self.network)
-        centre = parameters_to_vector(weights).detach()
-        drawn = directions(phase.population, len(centre), self._rng(_DIRECTIONS)).to(centre)
-
-        def actions() -> Iterator[Tensor]:
-            for sign in (1, -1):
-                for direction in drawn:
-                    vector_to_parameters(centre + sign * phase.sigma * direction, _moved(shadow, phase))
-                    with torch.no_grad():
-                        yield shadow(graphs).sample(phase.samples, self._generator(_SAMPLES))
-
-        fitness = self._rewards(phase, cases, actions()).mean((1, 2)).reshape(2, phase.population)
-        fitness = centred_ranks(fitness) if phase.ranks else fitness
-        gradient = -phase.reward * estimated_gradient(fitness, drawn, phase.sigma)
-        parts = torch.split(gradient, [weight.numel() for weight in weights])
-        for weight, part in zip(weights, parts, strict=True):
-            part = part.view_as(weight)
-            weight.grad = part.clone() if weight.grad is None else weight.grad + part
 
     def _validated(self, network: RegalNetwork) -> Validation:
         """Find how much better than plain BRKGA the policy's actions are, in percent."""
@@ -357,9 +309,3 @@ def bandit_loss(log_probability: Tensor, rewards: FloatArray, expected: Tensor |
     others = (rewards.sum(0) - rewards) / max(len(rewards) - 1, 1)
     baseline = others if expected is None else expected.detach().cpu().numpy()
     return -(torch.from_numpy(rewards - baseline).to(log_probability) * log_probability).mean()
-
-
-def _moved(network: RegalNetwork, phase: Phase) -> list[nn.Parameter]:
-    """Return the weights that evolution changes."""
-    modules = [module for module in network.modules() if isinstance(module, Choices)]
-    return [w for module in (modules if phase.perturbed == "heads" else [network]) for w in module.parameters()]

@@ -121,10 +121,7 @@ class Phase(Parameters):
         "greedy-rollout", "greedy-rollout (eq. 10) or leave-one-out, the mean of a graph's other samples"
     )
     imitation: float = parameter(0.0, "weight of imitating the orders of a search", low=0.0)
-    teacher: Literal["search", "policy"] = parameter(
-        "search", "whose orders: a backward beam over sets of ops, or the policy's own beam, where it beats its samples"
-    )
-    teacher_width: int = parameter(200, "width of the teacher's beam", low=1)
+    teacher_width: int = parameter(200, "width of that search, a backward beam over sets of ops", low=1)
 
     @property
     def steps(self) -> int:
@@ -154,11 +151,6 @@ class TrainingParameters(TrainingSettings):
         2000, "of order-search per given graph, for the orders to imitate and to validate against", low=2
     )
     precision: Literal["float32", "bfloat16"] = parameter("float32", "of matrix products; weights stay float32")
-
-
-def wants_orders(phase: Phase) -> bool:
-    """Whether a phase imitates orders of a search."""
-    return phase.imitation > 0 and phase.teacher == "search"
 
 
 _FLIPS, _SAMPLES, _VALIDATION = 0, 1, 2
@@ -191,7 +183,7 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
     ) -> None:
         graphs, validation = given.get("graphs", ()), given.get("validation", ())
         check_possible((*graphs, *validation))
-        if graphs and not orders and any(wants_orders(phase) for phase in parameters.phases):
+        if graphs and not orders and any(phase.imitation for phase in parameters.phases):
             raise UsageError("given graphs need orders to imitate; see order_search")
         self.orders = tuple(orders)
         self._examples: list[Example] = []
@@ -215,7 +207,7 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         check_ready(work)
         p = work.settings
         search = order_search(Path(work.folder) / ORDERS, p.search_evaluations, p.seed)
-        imitated = work.graphs if any(map(wants_orders, p.phases)) else []
+        imitated = work.graphs if any(phase.imitation for phase in p.phases) else []
         orders = search.shown(screen, list(map(Problem, imitated)), "to imitate", work.jobs, must_stop)
         others = [] if orders is None else list(map(Problem, work.validation))
         found = search.shown(screen, others, "to validate against", work.jobs, must_stop)
@@ -243,7 +235,7 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         if self.graphs:
             yield from given_batches(self._given, seed, self.place.epoch, ranges)
             return
-        width = phase.teacher_width if wants_orders(phase) else 0
+        width = phase.teacher_width if phase.imitation else 0
         source = Source(seed, phase.nodes, self.network.parameters_.eigenvectors, width)
         yield from map_in_order(partial(source.examples, self.place.epoch), ranges, self.jobs)
 
@@ -271,26 +263,13 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
             loss = loss + phase.reinforce * (advantage * log_probability).mean()  # eq. 9
             self._measure("sampled_mib", _peaks(drawn).mean() / 2**20)
         if phase.imitation:
-            orders, weights = self._orders_to_imitate(phase, policy, examples, drawn)
+            orders = [example.order for example in examples if example.order is not None]
             per_op = policy.log_probability([order[None] for order in orders])[:, 0]
-            ops = torch.tensor([len(order) for order in orders], device=loss.device)
-            likelihood = (per_op / ops * torch.tensor(weights, device=loss.device)).mean()
+            likelihood = (per_op / torch.tensor([len(order) for order in orders], device=loss.device)).mean()
             loss = loss - phase.imitation * likelihood
             self._measure("imitated_log_probability", float(likelihood.detach()))
         self._measure("loss", float(loss.detach()))
         return loss
-
-    def _orders_to_imitate(
-        self, phase: Phase, policy: Policy, examples: Sequence[Example], drawn: Sequence[Decoded]
-    ) -> tuple[list[IndexArray], list[float]]:
-        """Return an order per graph, and 1; or 0 where the policy's own beam is no better than its samples."""
-        if phase.teacher == "search":
-            return [example.order for example in examples if example.order is not None], [1.0] * len(examples)
-        found = policy.beam(phase.teacher_width)
-        orders = [decoded.orders[0] for decoded in found]
-        if not drawn:
-            return orders, [1.0] * len(orders)
-        return orders, [float(f.peaks[0] < d.peaks.min()) for f, d in zip(found, drawn, strict=True)]
 
     def _validated(self, network: Network) -> Validation:
         """Find the mean gap of greedy, sample-16 and beam-16 to the reference orders, in percent."""

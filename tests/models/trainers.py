@@ -39,13 +39,12 @@ TOPOFORMER = topoformer_training.TrainingParameters(
 REGAL_REINFORCE = regal_training.Phase(
     epochs=2, steps=2, graphs=2, evaluations=120, samples=2, baseline="leave-one-out", learning_rate=0.01
 )
-REGAL_EVOLUTION = dataclasses.replace(REGAL_REINFORCE, epochs=1, estimator="evolution", population=2)
 REGAL_IMITATE = dataclasses.replace(REGAL_REINFORCE, epochs=1, reward=0.0, imitation=1.0, teacher="uniform")
 REGAL = regal_training.TrainingParameters(
     network=regal_network.RegalNetworkParameters(
         actions=ActionParameters(placement=2, scheduling=5), width=8, rounds=1
     ),
-    phases=(REGAL_REINFORCE, REGAL_EVOLUTION, REGAL_IMITATE),
+    phases=(REGAL_REINFORCE, REGAL_IMITATE),
     synthetic=SyntheticParameters(nodes_low=10, nodes_high=14),
     improving=0.0,
     training_graphs=5,

@@ -9,7 +9,6 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +17,7 @@ from ...base.arrays import FloatArray, IndexArray
 from ...base.speed import seconds_for
 from ...bounds.bounds import EdgeCosts, Heed, optimistic_costs, possible_times
 from ...kernels.orders.priority_orders import greedy
+from ...kernels.placements.list_starts import start_along
 from ...problem.problem import Problem
 from ...problem.residents import first_home, model_of
 from ...problem.schedule import Schedule
@@ -145,7 +145,7 @@ def solve(search: Search, parameters: Parameters) -> None:
     with suppress(Cancelled):
         priority, ahead = _ranked(search, edges, parameters.rank)
         if parameters.rank == "starts":
-            order = starting_order(problem, priority, search.cancellable)
+            order = starting_orders(problem, priority[None])[0][0]
         else:
             model = model_of(problem.graph)
             order = greedy(model.buffers, np.minimum(priority[: model.num_ops], 1e300))[0]
@@ -206,37 +206,10 @@ def _offer_plan(search: Search, plans: Plans, order: Any, placement: IndexArray 
         search.offer(schedule)
 
 
-def starting_order(problem: Problem, priority: FloatArray, heed: Heed = iter) -> IndexArray:
-    """Return the model's own ops as they start if data costs nothing: idle devices take the most urgent ready op."""
-    b, own = model_of(problem.graph).buffers, first_home(problem.graph)
-    times, waiting = possible_times(problem)[:own], np.diff(b.predecessor_ptr)
-    kinds, kind = np.unique(np.isfinite(times), axis=0, return_inverse=True)  # ops that the same devices can run
-    urgent = np.argsort(-priority[:own], kind="stable")
-    rank, first = np.argsort(urgent), np.full(len(kinds), own)  # per kind the rank of the ready op that comes first
-    ready: list[list[int]] = [[] for _ in kinds]
-    running: list[tuple[float, int, int]] = []
-    order: list[int] = []
-    idle, can_start = np.ones(problem.devices, bool), kinds.sum(axis=1)  # per kind how many idle devices can run it
-    released, now = np.flatnonzero(waiting == 0), 0.0
-    for _ in heed(range(2 * own)):  # an op starts, or ends
-        for op in released.tolist():
-            heappush(ready[kind.flat[op]], int(rank[op]))
-            first[kind.flat[op]] = ready[kind.flat[op]][0]
-        released, starting = released[:0], np.where(can_start > 0, first, own)
-        if (k := int(starting.argmin())) >= 0 and starting[k] < own and not (running and running[0][0] <= now):
-            op = int(urgent[heappop(ready[k])])
-            first[k] = ready[k][0] if ready[k] else own
-            device = int(np.where(idle & kinds[k], times[op], np.inf).argmin())
-            idle[device], can_start = False, can_start - kinds[:, device]
-            order.append(op)
-            heappush(running, (now + times[op, device], op, device))
-        elif running:  # all that end now do so before any starts
-            now, op, device = heappop(running)
-            idle[device], can_start = True, can_start + kinds[:, device]
-            followers = b.successors[b.successor_ptr[op] : b.successor_ptr[op + 1]]
-            waiting[followers] -= 1
-            released = followers[waiting[followers] == 0]
-    return np.array(order, np.int32)
+def starting_orders(problem: Problem, priorities: Any) -> tuple[IndexArray, FloatArray]:
+    """Return the model's own ops as they start by each row of priorities if data costs nothing, and the makespans."""
+    own = first_home(problem.graph)
+    return start_along(model_of(problem.graph).buffers, possible_times(problem)[:own], priorities[:, :own])
 
 
 READ = 5.0  # numbers sorted in the time of listing an op, or one of its inputs

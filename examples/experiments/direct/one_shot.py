@@ -1,7 +1,7 @@
 """The instances of One-Shot Priority Sampling (Jeon et al., ICLR 2023): what its rule, draws around it and `auto` give.
 
 usage: python examples/experiments/direct/one_shot.py [--graphs 50] [--ops 500] [--draws 256] [--seed 0]
-           [--methods METHOD...] [--time-limit 1]
+           [--methods METHOD...] [--time-limit 1] [--write FOLDER]
 
 Layered, Erdos-Renyi (p = 0.05) and stochastic block graphs (4 blocks, 0.3 within, 0.001 across) on six machines: one
 of type A, one of B, four of C. An op runs on one type, drawn by the machines' shares; data costs nothing. How long
@@ -9,19 +9,21 @@ ops run is our choice: a draw from the mixture of costs of Topoformer's layered 
 (sum of durations / makespan) with its 95% interval, how much that is above the critical-path rule, and the processor
 time. List scheduling: of the ready ops of a type whose machine is idle, the most urgent starts. The draws add Gumbel
 noise to the rule's priorities (bottom level over the longest); its scale is the best of SCALES on a fifth as many other
-graphs. --methods are schedopt's; `auto` has --time-limit.
+graphs. --methods are schedopt's; `auto` has --time-limit, 0 for none.
+--write writes the graphs of each kind, to train on, and no table.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import schedopt
-from numba import njit
 from schedopt.core.solvers.placements.chromosomes import bottom_levels
+from schedopt.core.solvers.placements.list_schedulers import starting_orders
 from schedopt.datasets.layered import LayeredParameters, draw_costs, layered_graph
 from schedopt.datasets.synthetic import SyntheticParameters, synthetic_graph
 
@@ -36,87 +38,44 @@ PAPER = {
 METHODS = ("heft", "direct:decode=rule", "direct:decode=greedy", "direct:width=256")
 
 
-def instance(kind: str, ops: int, rng: np.random.Generator) -> tuple[schedopt.Problem, Any]:
-    """Return a problem, and the type of each op, shape `(ops,)`."""
+def drawn(kind: str, ops: int, rng: np.random.Generator) -> schedopt.CostGraph:
+    """Return a graph of a kind, in which data is of no size."""
     if kind == "layered":
-        drawn = layered_graph(LayeredParameters(nodes=ops), rng)
-        edges, first = np.stack(drawn.edges), 0
+        plain = layered_graph(LayeredParameters(nodes=ops), rng)
+        edges, first = np.stack(plain.edges), 0
     else:
-        drawn = synthetic_graph(SyntheticParameters(nodes_low=ops, nodes_high=ops, block_across=0.001), kind, rng)  # type: ignore[arg-type]
-        edges, first = np.stack(drawn.edges), 1  # without source and sink
+        plain = synthetic_graph(SyntheticParameters(nodes_low=ops, nodes_high=ops, block_across=0.001), kind, rng)  # type: ignore[arg-type]
+        edges, first = np.stack(plain.edges), 1  # without source and sink
     edges = edges[:, ((edges >= first) & (edges < first + ops)).all(0)] - first
     durations = draw_costs(LayeredParameters(), ops, rng) / LayeredParameters().unit
-    types = rng.choice(len(TYPES), ops, p=np.array(MACHINES) / sum(MACHINES))
     builder, before = schedopt.GraphBuilder(kind), [edges[0, edges[1] == op].tolist() for op in range(ops)]
     for op in range(ops):
         builder.add_op(
             f"op{op}", inputs=[(b, 0) for b in sorted(before[op])], outputs=[0], runtime=float(durations[op])
         )
+    return builder.build()
+
+
+def instance(kind: str, ops: int, rng: np.random.Generator) -> schedopt.Problem:
+    """Return a problem."""
+    graph = drawn(kind, ops, rng)
+    types = rng.choice(len(TYPES), ops, p=np.array(MACHINES) / sum(MACHINES))
     devices = [
         schedopt.Device(f"{name}{at}", name) for name, many in zip(TYPES, MACHINES, strict=True) for at in range(many)
     ]
     times = {
-        f"op{op}": {t: float(durations[op]) if at == types[op] else None for at, t in enumerate(TYPES)}
+        f"op{op}": {t: float(graph.runtime[op]) if at == types[op] else None for at, t in enumerate(TYPES)}
         for op in range(ops)
     }
     machine = schedopt.Machine(tuple(devices), transfers="beside", contention=False, op_times=times)
-    return schedopt.Problem(builder.build(), "runtime", machine=machine), types
+    return schedopt.Problem(graph, "runtime", machine=machine)
 
 
-@njit
-def makespans(
-    predecessors: Any, pointers: Any, successors: Any, durations: Any, types: Any, machines: Any, rows: Any
-) -> Any:
-    """Return the makespan of list scheduling by each row of priorities, shape `(rows,)`."""
-    ops, ends = len(durations), np.zeros(len(rows))
-    waiting, ready, running, until = (
-        np.empty(ops, np.int64),
-        np.empty(ops, np.int64),
-        np.empty(ops, np.int64),
-        np.empty(ops),
-    )
-    for row in range(len(rows)):
-        waiting[:] = predecessors
-        idle, now, count, busy = machines.copy(), 0.0, 0, 0
-        for op in range(ops):
-            if waiting[op] == 0:
-                ready[count] = op
-                count += 1
-        while count or busy:
-            best = -1
-            for at in range(count):  # start the most urgent one that can
-                if idle[types[ready[at]]] and (best < 0 or rows[row, ready[at]] > rows[row, ready[best]]):
-                    best = at
-            if best >= 0:
-                op = ready[best]
-                running[busy], until[busy] = op, now + durations[op]
-                busy, count = busy + 1, count - 1
-                ready[best] = ready[count]
-                idle[types[op]] -= 1
-                continue
-            first = 0
-            for at in range(1, busy):
-                if until[at] < until[first]:
-                    first = at
-            op, now, busy = running[first], until[first], busy - 1
-            running[first], until[first] = running[busy], until[busy]
-            idle[types[op]] += 1
-            for at in range(pointers[op], pointers[op + 1]):
-                waiting[successors[at]] -= 1
-                if waiting[successors[at]] == 0:
-                    ready[count] = successors[at]
-                    count += 1
-        ends[row] = now
-    return ends
-
-
-def list_scheduled(problem: schedopt.Problem, types: Any, draws: int, scale: float, rng: np.random.Generator) -> float:
+def list_scheduled(problem: schedopt.Problem, draws: int, scale: float, rng: np.random.Generator) -> float:
     """Return the least makespan of the critical-path rule and of draws around it."""
-    graph = problem.graph
-    levels = bottom_levels(graph, graph.runtime)
+    levels = bottom_levels(problem.graph, problem.graph.runtime)
     rows = levels / levels.max() + scale * np.vstack([np.zeros(len(levels)), rng.gumbel(size=(draws, len(levels)))])
-    waits = np.diff(graph.predecessors[0]).astype(np.int64)
-    return float(makespans(waits, *graph.successors, graph.runtime, types, np.array(MACHINES), rows).min())
+    return float(starting_orders(problem, rows)[1].min())
 
 
 def main() -> None:
@@ -126,29 +85,34 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--methods", nargs="*", default=METHODS)
     parser.add_argument("--time-limit", type=float, default=1.0, help="seconds of auto")
+    parser.add_argument("--write", type=Path, help="a folder for the graphs, to train on")
     given = parser.parse_args()
     for number, kind in enumerate(KINDS):
+        if given.write:
+            given.write.mkdir(parents=True, exist_ok=True)
+            for at in range(given.graphs):
+                graph = drawn(kind, given.ops, np.random.default_rng([given.seed, number, at]))
+                schedopt.write_graph(graph, given.write / f"{kind}-{at}.pb.gz")
+            continue
         rngs = [np.random.default_rng([given.seed, number, at]) for at in range(given.graphs + given.graphs // 5)]
         cases = [instance(kind, given.ops, rng) for rng in rngs]
         others = list(zip(cases[given.graphs :], rngs[given.graphs :], strict=True))
-        found = {
-            s: np.mean([list_scheduled(*case, given.draws, s, rng) for case, rng in others] or [0]) for s in SCALES
-        }
+        found = {s: np.mean([list_scheduled(case, given.draws, s, rng) for case, rng in others] or [0]) for s in SCALES}
         scale, cases = min(found, key=lambda s: found[s]), cases[: given.graphs]
-        total = np.array([problem.graph.runtime.sum() for problem, _ in cases])
+        total = np.array([problem.graph.runtime.sum() for problem in cases])
         rows: dict[str, tuple[Any, float]] = {}
         for name, draws in (
             ("critical path, list scheduling", 0),
             (f"best of {given.draws} draws, scale {scale}", given.draws),
         ):
             start = time.process_time()
-            values = [list_scheduled(*case, draws, scale, rng) for case, rng in zip(cases, rngs, strict=False)]
+            values = [list_scheduled(case, draws, scale, rng) for case, rng in zip(cases, rngs, strict=False)]
             rows[name] = np.array(values), time.process_time() - start
         bounds = np.zeros(len(cases))
-        for method in (*given.methods, f"auto, {given.time_limit:g} s"):
+        for method in (*given.methods, *[f"auto, {given.time_limit:g} s"] * (given.time_limit > 0)):
             is_auto = method.startswith("auto")
             start, values = time.process_time(), []
-            for at, (problem, _) in enumerate(cases):
+            for at, problem in enumerate(cases):
                 seconds = given.time_limit if is_auto else None
                 result = schedopt.solve(problem, "auto" if is_auto else method, seed=given.seed, time_limit=seconds)
                 values.append(result.value)

@@ -8,7 +8,7 @@ from schedopt import Device, GraphBuilder, Machine, Problem
 from schedopt.core.bounds.bounds import EdgeCosts
 from schedopt.core.search.search import Cancelled
 from schedopt.core.solve.solve import solve
-from schedopt.core.solvers.placements.list_schedulers import InsertionSchedule, starting_order, upward_ranks
+from schedopt.core.solvers.placements.list_schedulers import InsertionSchedule, starting_orders, upward_ranks
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -90,6 +90,7 @@ def test_list_scheduling_starts_the_most_urgent_op_that_can_where_a_device_is_id
             end[op] = now + takes[op]
         else:
             now = min(moment for moment in end.values() if moment > now)
-    assert starting_order(problem, priority.astype(float)).tolist() == expected
+    orders, ends = starting_orders(problem, np.stack([priority, -priority]).astype(float))
+    assert orders[0].tolist() == expected and ends[0] == max(end.values())
     assert (listed := solve(problem, "list-scheduling").value) <= solve(problem, "direct:decode=rule").value
     assert solve(problem, "auto", evaluations=30).value <= listed

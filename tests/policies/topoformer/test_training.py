@@ -130,22 +130,6 @@ def test_imitation_is_the_mean_log_probability_per_op(tmp_path):
     assert loss.item() == pytest.approx(wanted.item(), rel=1e-4)
 
 
-def test_the_policys_own_beam_is_imitated_where_it_beats_the_samples(tmp_path, monkeypatch):
-    pairs = small_graphs(2, 20, seed=4)
-    case = Enumerated(tmp_path, with_phase(reinforce=1e-9, imitation=1.0, teacher="policy", teacher_width=50), pairs)
-    best, worst = [np.argmin(costs) for costs in case.costs], [np.argmax(costs) for costs in case.costs]
-    drawn = [
-        Decoded(case.orders[0][[worst[0]] * 2], case.costs[0][[worst[0]] * 2]),
-        Decoded(case.orders[1][[worst[1], best[1]]], case.costs[1][[worst[1], best[1]]]),
-    ]
-    monkeypatch.setattr(PriorityPolicy, "sample", lambda policy, count, rng: drawn)
-    (beam,) = case.policy([0]).beam(50)
-    row = case.orders[0].tolist().index(beam.orders[0].tolist())
-    wanted = -case.log_probabilities(0)[row] / len(beam.orders[0]) / 2  # nothing from the second
-    loss = case.trainer._loss(case.trainer.parameters.phases[0], case.examples)
-    assert loss.item() == pytest.approx(wanted.item(), rel=1e-4)
-
-
 def test_advantages_are_shares_of_the_baseline():
     costs = np.array([[4.0, 8.0, 6.0], [10.0, 10.0, 10.0]])
     rollout = advantages(costs, np.array([[8.0], [5.0]]))

@@ -34,7 +34,7 @@ def toy(name):
         elif recipe["method"] == "direct":
             phase |= {"steps": 1, "samples": 2, "pairs": 1}
         else:
-            phase |= {"steps": 1, "evaluations": 100, "samples": min(phase.get("samples", 1), 2), "population": 1}
+            phase |= {"steps": 1, "evaluations": 100, "samples": min(phase.get("samples", 1), 2)}
     if recipe["method"] == "topoformer":
         settings["network"] |= {"layers": 1, "heads": 1, "head_width": 4, "eigenvectors": 2}
         settings |= {"validation_nodes": 10}

@@ -7,6 +7,7 @@ import inspect
 import math
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -153,9 +154,10 @@ class PlannedStep(nn.Module):
                 values = RECORDING.call(plan.module, [*segment.given().values(), *segment.numbers])
             return dict(zip(plan.wanted, values, strict=True))
 
-        recorder = Recorder(self._tree(), run, [], may_grow=self._may_plan)  # which `run` asks
-        recorder.runs_meta = True
-        return recorder
+        made = Recorder(self._tree(), run, [], may_grow=self._may_plan)
+        made.runs_meta = True
+        recorder = weakref.proxy(made)  # which `run` asks; a cycle would keep what the step has read from arrays
+        return made
 
     def _tree(self) -> Tree:
         """Return the recordings under PyTorch's settings of now, such as the default dtype, which shapes follow."""

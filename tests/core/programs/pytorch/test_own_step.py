@@ -6,6 +6,7 @@ import random
 import signal
 import threading
 import warnings
+import weakref
 from contextlib import nullcontext
 from unittest.mock import Mock
 
@@ -16,6 +17,7 @@ import torch
 from models import torch_models
 from models.seeds import mostly_slow
 from schedopt import ProgramError, ScheduleError, UsageError
+from schedopt.core.base.speed import without_gc
 from schedopt.core.programs.pytorch import own_step
 from schedopt.core.programs.pytorch.program import as_call
 from schedopt.core.programs.pytorch.run import peak_of
@@ -839,6 +841,20 @@ def test_an_array_is_copied_before_the_step_fills_it_again():
         return total
 
     assert optimized(step, torch.ones(3))(torch.ones(3)) == 18
+
+
+def test_an_array_of_a_step_is_freed_with_it():
+    weight, arrays = nn.Parameter(torch.ones(3)), []
+
+    def step(x):
+        array = np.ones(3, np.float32)
+        arrays.append(weakref.ref(array))
+        return (weight * x * torch.from_numpy(array)).sum()
+
+    planned = optimized(step, torch.ones(3))
+    with without_gc():
+        planned(torch.ones(3))
+        assert arrays[-1]() is None
 
 
 def test_a_call_without_ops_says_nothing_of_the_next():

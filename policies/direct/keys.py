@@ -121,6 +121,7 @@ def _least_peak_first(problem: Problem, stop: Callable[[], bool] = lambda: False
 PER_ORDER = 24  # evaluations that placing an order for the peak may take: three beams of eight states at the most
 MOST_PATIENCE = 4.0
 MOST_PLACED = 16  # of the orders that list scheduling makes, which takes a hundredth of the time of placing one
+OPS_AT_ONCE = 100_000  # of list scheduling between looks at the clock: a third of a second
 ONE_DEVICE = -1.0  # A patience below 0, as this one, keeps all ops on one device, if transfers take time
 
 
@@ -182,9 +183,15 @@ def order_of(graph: CostGraph, keys: Any) -> IndexArray:
 
 
 def _as_started(search: Search, keys: Any) -> Any:
-    """Return keys that fall as list scheduling by these starts the ops, of those with the least makespans."""
-    orders, ends = starting_orders(search.problem, keys)
-    orders = orders[np.argsort(ends, kind="stable")[:MOST_PLACED]]
+    """Return keys that fall as list scheduling by these starts the ops; without a limit, of the least makespans."""
+    rows, found = max(1, OPS_AT_ONCE // keys.shape[1]), []
+    for first in range(0, len(keys), rows):
+        if found and search.exhausted():
+            break
+        found.append(starting_orders(search.problem, keys[first : first + rows]))
+    orders, ends = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    most = len(orders) if search.problem.is_limited else MOST_PLACED  # which makespans do not tell
+    orders = orders[np.argsort(ends, kind="stable")[:most]]
     search.spend(len(ends) - len(orders))
     residents = np.arange(orders.shape[1], search.problem.graph.num_ops)
     return np.stack([keys_along(np.append(order, residents)) for order in orders])

@@ -9,6 +9,7 @@ from schedopt import Device, FormatError, Machine, Problem, Search, UsageError
 from schedopt.core.model.verifier import verify
 from schedopt.core.search.method_spec import parse_method
 from schedopt.core.solve.solve import solve
+from schedopt.policies.direct import keys
 from schedopt.policies.direct import solve as direct
 from schedopt.policies.direct.keys import rule_keys, values_of
 
@@ -67,6 +68,18 @@ def test_a_machine_without_links_and_weights_with_a_home():
     graph = random_graph(np.random.default_rng(10), 12, residents=2)
     assert solve(Problem(graph, "runtime", machine=machine), "direct").status in ("feasible", "optimal")
     assert solve(Problem(graph, "runtime", 2, bandwidth=1e6), "direct:decode=greedy").is_feasible
+
+
+def test_list_scheduling_heeds_the_clock_and_leaves_memory_to_its_decoder(monkeypatch):
+    plain = Machine((Device("a", "x"), Device("b", "y", speed=3.0)))
+    limited = Machine((Device("a", "x", 2**40), Device("b", "y", speed=3.0)))
+    graph, rows = random_graph(np.random.default_rng(10), 12, residents=0), np.random.default_rng(0).random((40, 13))
+    one, other = (Problem(graph, "runtime", machine=machine) for machine in (plain, limited))
+    assert [len(keys._as_started(Search(problem), rows)) for problem in (one, other)] == [keys.MOST_PLACED, 40]
+    monkeypatch.setattr(keys, "OPS_AT_ONCE", 5 * 13)
+    search = Search(other)
+    search.interrupt.set()
+    assert len(keys._as_started(search, rows)) == 5
 
 
 @pytest.mark.parametrize("task", ["runtime", "memory"])

@@ -458,6 +458,8 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         if storage_of(value) in self.arrays:
             array, copy = self.arrays[storage_of(value)]
             copy.copy_(array)
+        if shares and self.rehearses:  # Python's code may write to it
+            self.undo.append(restoring(value))
         return value
 
     def assigned(self, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

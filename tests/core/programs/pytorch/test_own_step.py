@@ -686,6 +686,22 @@ def test_a_copy_of_the_state_within_a_step_stays_as_it_is():
 
 
 @pytest.mark.slow
+def test_what_numpy_writes_to_a_parameter_in_the_trial_is_undone():
+    model = nn.Linear(2, 2)
+    first = model.weight.detach().clone()
+
+    def step(x):
+        array = model.weight.detach().numpy()
+        array *= 2
+        return model(x)
+
+    planned = optimized(step, torch.ones(1, 2))
+    assert torch.equal(model.weight, first)
+    planned(torch.ones(1, 2))
+    assert torch.equal(model.weight, first * 2)
+
+
+@pytest.mark.slow
 def test_values_that_follow_from_shapes_are_computed():
     weight, reads = nn.Parameter(torch.ones(4)), []
 

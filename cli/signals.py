@@ -34,9 +34,11 @@ def check_received() -> None:
 
 def is_interrupt(error: BaseException | None) -> bool:
     """Whether a signal is behind an error: Python and libraries may raise another in its place."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
+    seen: set[int] = set()  # an error may be its own cause: `raise error from error`
+    while error is not None and id(error) not in seen and not isinstance(error, KeyboardInterrupt):
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
-    return error is not None
+    return isinstance(error, KeyboardInterrupt)
 
 
 def _raise(number: int, frame: Any) -> None:

@@ -67,7 +67,9 @@ import sys; sys.argv[1:] = ["work"]; start.main()"""
 
 def test_an_error_that_is_its_own_cause_is_no_interrupt(run, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "own.py").write_text("def make():\n    try: 1 / 0\n    except Exception as error: raise error from error")
+    (tmp_path / "own.py").write_text(
+        "def make():\n    try: 1 / 0\n    except Exception as error: raise error from error"
+    )
     done = run("import", "own:make", "--output", tmp_path / "g.pb")
     assert done.exit_code == 2 and "make() failed at own.py:3: division by zero" in done.stderr
 

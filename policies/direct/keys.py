@@ -184,14 +184,10 @@ def order_of(graph: CostGraph, keys: Any) -> IndexArray:
 
 def _as_started(search: Search, keys: Any) -> Any:
     """Return keys that fall as list scheduling by these starts the ops; without a limit, of the least makespans."""
-    rows, found = max(1, OPS_AT_ONCE // keys.shape[1]), []
-    for first in range(0, len(keys), rows):
-        if found and search.exhausted():
-            break
-        found.append(starting_orders(search.problem, keys[first : first + rows]))
+    parts = np.array_split(keys, min(len(keys), -(-keys.size // OPS_AT_ONCE)))
+    found = [starting_orders(search.problem, part) for at, part in enumerate(parts) if not (at and search.exhausted())]
     orders, ends = (np.concatenate(columns) for columns in zip(*found, strict=True))
-    most = len(orders) if search.problem.is_limited else MOST_PLACED  # which makespans do not tell
-    orders = orders[np.argsort(ends, kind="stable")[:most]]
+    orders = orders[np.argsort(ends, kind="stable")[: None if search.problem.is_limited else MOST_PLACED]]
     search.spend(len(ends) - len(orders))
     residents = np.arange(orders.shape[1], search.problem.graph.num_ops)
     return np.stack([keys_along(np.append(order, residents)) for order in orders])

@@ -219,17 +219,14 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
                 self._training.begin(visit, *wanted)
             yield [self._training.get(visit, *wanted) for visit in batch]
 
-    def _generator(self, purpose: int) -> torch.Generator:
-        """Return torch's random numbers of this step for a purpose."""
-        return torch.Generator(self.network.device).manual_seed(int(self._rng(purpose).integers(2**62)))
-
     def _loss(self, phase: Phase, batch: list[Case]) -> Tensor:
         """Return the weighted sum of the losses of REINFORCE with its baseline, and of imitation."""
         graphs = multigraph_batch([case.searched for case in batch], ratios=self.network.parameters_.ratios)
         policy = self.network(graphs)
         loss = torch.zeros((), device=self.network.device)
         if phase.reward:
-            actions = policy.sample(phase.samples, self._generator(_SAMPLES))
+            seed = int(self._rng(_SAMPLES).integers(2**62))
+            actions = policy.sample(phase.samples, torch.Generator(self.network.device).manual_seed(seed))
             rewards = self._rewards(phase, batch, actions)
             expected = self.baseline(graphs.to(self.network.device)) if phase.baseline == "network" else None
             loss = loss + phase.reward * bandit_loss(policy.log_probability(actions), rewards, expected)

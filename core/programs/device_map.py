@@ -256,8 +256,8 @@ def write_device_map(
     apart = [size for size, unit, op in units if unit is not None and found.devices[unit] != names[placement[op]]]
     if apart:
         note(
-            f"{output}: {len(apart):,} weights and states of the optimizer ({format_bytes(sum(apart))}) have their home "
-            "on another device than their module; a map keeps them with it, where states may exceed a memory limit"
+            f"{output}: {len(apart):,} weights and states of the optimizer ({format_bytes(sum(apart))}) have their "
+            "home on another device than their module; a map keeps them with it, where states may exceed a memory limit"
         )
     if found.moved_share:
         note(

@@ -108,12 +108,10 @@ _OF_SIZE = {
     **{"size": "size", "program_order_peak": "program_order"},
     **{"peak_memory": "peak", "lower_bound": "bound", "gap": "gap"},
 }
-_WORTH = 0.9  # of the peak, what recomputation may go below to be named
 
 
 def print_report(job: Job, optimized: Optimized) -> None:
     """Print the table, the holders of the peak, and whether the times differ."""
-    from ..core.bounds.bounds import recomputation_bound
     from ..core.programs.pipeline import limit_sentence, reserved_sentence
     from ..core.programs.runtime import limit_sentences, time_sentences
 
@@ -121,10 +119,6 @@ def print_report(job: Job, optimized: Optimized) -> None:
     show(_optimize_table(optimized), result.title())
     if explanation := result.explain():
         tell(explanation)
-    least = recomputation_bound(result.problem.graph)[0]
-    if result.status == "optimal" and not result.problem.recompute and least < _WORTH * result.peak_memory:
-        share = int(50 * (least + result.peak_memory) / result.input_value)
-        tell(f"Less than any order: --memory-limit {share}% --recompute lets ops run again.")
     for sentence in filter(None, (limit_sentence(result), reserved_sentence(result))):
         tell(sentence)
     for row in rows[1:]:

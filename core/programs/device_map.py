@@ -250,13 +250,14 @@ def write_device_map(
     problem, names = loaded.problem, accelerate_names(loaded.problem.machine)
     found = device_map(problem.graph, loaded.schedule, problem.machine)
     check_weights(output, graph.annotations.residents, problem.memory_limits, names, found.devices)
-    states = zip(problem.graph.annotations.residents, holders(problem.graph), strict=True)
+    held = zip(problem.graph.annotations.residents, holders(problem.graph), strict=True)
+    units = [(of.size, _within(of.name, found.devices), op) for of, op in held if of.role != "input" and op >= 0]
     placement = loaded.schedule.placement(problem.graph).tolist()
-    units = [(_within(state.name, found.devices), op) for state, op in states if state.role == "state" and op >= 0]
-    if apart := sum(unit is not None and found.devices[unit] != names[placement[op]] for unit, op in units):
+    apart = [size for size, unit, op in units if unit is not None and found.devices[unit] != names[placement[op]]]
+    if apart:
         note(
-            f"{output}: {apart:,} states of the optimizer have their home on another device than their module, which a "
-            "device map cannot say; next to their weights they may exceed a memory limit"
+            f"{output}: {len(apart):,} weights and states of the optimizer ({format_bytes(sum(apart))}) have their "
+            "home on another device than their module; a map keeps them with it, where states may exceed a memory limit"
         )
     if found.moved_share:
         note(

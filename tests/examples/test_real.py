@@ -3,7 +3,7 @@
 import csv
 
 import pytest
-from models.examples import EXPERIMENTS, run
+from models.examples import EXAMPLES, EXPERIMENTS, run
 
 pytestmark = pytest.mark.slow
 
@@ -13,6 +13,15 @@ def test_real_graphs_prints_a_table_per_folder(few):
     assert "few:\npeak memory, 2 graphs, 1 device, 0.5 s" in printed
     (row,) = (line.split() for line in printed.splitlines() if line.startswith("auto "))
     assert "2/0/0" in row
+
+
+def test_least_arenas_are_what_fit_says():
+    pytest.importorskip("tflite_micro")
+    printed = run("edge/least_arenas.py", EXAMPLES / "four_branches.tflite")
+    assert [row.split(" | ")[-4:] for row in printed.splitlines()[2:]] == [
+        ["96,400", "96,400", "0", "0 |"],
+        ["35,016", "35,016", "0", "0 |"],
+    ]
 
 
 TINY = """

@@ -60,8 +60,8 @@ def rows(path, folder):
     """Ask `fit` of a model, and of the next best order; yield a row for each."""
     fit = schedopt.fit(path, ROOM, time_limit="1s")
     way = fit.ways[0]
-    yield row(path.stem, path, f"{way.lower_bound:,}", way.peak, fit.is_predicted)
-    if fit.is_predicted:
+    yield row(path.stem, path, f"{way.lower_bound:,}", way.peak, fit.left_out)
+    if fit.left_out:
         return
     other = next((w for w in schedopt.fit(path, way.peak - 1, time_limit="1s").ways if w.verdict == "yes"), None)
     if other is not None:

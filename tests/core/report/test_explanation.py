@@ -50,6 +50,11 @@ def test_program_order_that_is_already_optimal():
     assert explained[2] == "Recomputation cannot help: op4 alone needs as much."
 
 
+def test_an_optimal_order_far_above_the_bound_of_recomputation_names_a_limit():
+    said = schedopt.solve("examples/graphs/layered-50.pbtxt", evaluations=1000).explain().splitlines()[-1]
+    assert said == "Less than any order: --memory-limit 54% --recompute lets ops run again."
+
+
 def test_a_method_that_proves_nothing_claims_nothing():
     said = schedopt.solve(branches(), "input").explain().splitlines()[0]
     assert said == "No order better than program order was found; none is below 18.0 KiB (proven)."

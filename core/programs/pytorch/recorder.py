@@ -514,8 +514,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.flush("it works on memory that Python's code has in its hands")
             return self._run(func, sort, tensors, args, kwargs)
         except _NotInTree:
-            self.is_waiting = False
-            reason = ""
+            self.is_waiting, reason = False, ""
         except Exception as error:  # of a fake: the op itself may run
             if self.rehearses and not isinstance(error, (*VALUE_DEPENDENT, UnsupportedOperatorException)):
                 try:
@@ -622,8 +621,9 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _reshape(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Record an op that changes the shape of its argument in place as the view which that becomes."""
         tensor, view = args[0], view_of(func)
-        if not isinstance(tensor, Deferred) or view is None:
-            # If they have values, and no recorded op works on them.
+        if func is torch.ops.aten.resize_.default and not kwargs and tensor.shape == tuple(args[1]):
+            return tensor
+        if not isinstance(tensor, Deferred) or view is None:  # one with values that no recorded op works on is changed
             if all(not isinstance(one, Deferred) and self.segment.number(one) is None for one in tensors_of(args)):
                 return self._run(func, sort_of(func), tensors_of(args), args, kwargs)
             raise ProgramError(f"op {func} changes the shape of a tensor in place; use the op that returns a new one")

@@ -21,6 +21,7 @@ from schedopt.core.programs.pytorch.program import as_call
 from schedopt.core.programs.pytorch.run import peak_of
 from schedopt.core.programs.pytorch.tracing import RECORDING
 from torch import nn, optim
+from torch.ao.quantization import FakeQuantize, MovingAveragePerChannelMinMaxObserver
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
@@ -129,6 +130,16 @@ def test_twenty_steps_with_each_optimizer_are_bitwise_those_of_eager(model, opti
 def batches_of(count, rows=3):
     generator = torch.Generator().manual_seed(4)
     return [(torch.randn(rows, 4, generator=generator),) for _ in range(count)]
+
+
+@pytest.mark.slow
+def test_an_observer_per_channel_resizes_its_buffers_in_each_step():
+    """To a new shape in the first step alone."""
+    kind = {"dtype": torch.qint8, "quant_min": -128, "quant_max": 127, "ch_axis": 1}
+    quantizer = FakeQuantize.with_args(observer=MovingAveragePerChannelMinMaxObserver, **kind)
+    net = nn.Sequential(nn.Linear(4, 4), quantizer())
+    eager, mine = (Trained(lambda: (copy.deepcopy(net), torch.ones(3, 4))) for _ in range(2))
+    check(eager, mine, batches_of(4))
 
 
 class Scaled(Trained):

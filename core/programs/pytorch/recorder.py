@@ -502,8 +502,9 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             return made
         if not self.is_waiting or self._can_run(sort, tensors, args, kwargs):
             return self._run(func, sort, tensors, args, kwargs)
-        if any(tensor.is_nested or internals.is_zeros(tensor) for tensor in tensors):
-            return self._run_alone(func, sort, tensors, args, kwargs, _ALONE.format(func, "a tensor is no dense one"))
+        odd = sort.writes and not sort.changes_shape and not all(isinstance(t, Deferred) or t.numel() for t in tensors)
+        if odd or any(tensor.is_nested or internals.is_zeros(tensor) for tensor in tensors):
+            return self._run_alone(func, sort, tensors, args, kwargs, _ALONE.format(func, "a tensor is odd or empty"))
         if sort.gives_values:
             return self._run_alone(func, sort, tensors, args, kwargs, _READS)
         try:
@@ -627,8 +628,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             if all(not isinstance(one, Deferred) and self.segment.number(one) is None for one in tensors_of(args)):
                 return self._run(func, sort_of(func), tensors_of(args), args, kwargs)
             raise ProgramError(f"op {func} changes the shape of a tensor in place; use the op that returns a new one")
-        made = self._record(view, sort_of(view), args, kwargs)
-        tensor.number, tensor.value = made.number, None
+        tensor.number, tensor.value = self._record(view, sort_of(view), args, kwargs).number, None
         self.segment.made.append(TensorWeakRef(tensor))
         with internals.without_dispatch():
             func(*args, **kwargs)

@@ -21,7 +21,7 @@ from schedopt.core.programs.pytorch.program import as_call
 from schedopt.core.programs.pytorch.run import peak_of
 from schedopt.core.programs.pytorch.tracing import RECORDING
 from torch import nn, optim
-from torch.ao.quantization import FakeQuantize, MovingAveragePerChannelMinMaxObserver
+from torch.ao.quantization import get_default_qat_qconfig, prepare_qat
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
@@ -133,12 +133,13 @@ def batches_of(count, rows=3):
 
 
 @pytest.mark.slow
-def test_an_observer_per_channel_resizes_its_buffers_in_each_step():
-    """To a new shape in the first step alone."""
-    kind = {"dtype": torch.qint8, "quant_min": -128, "quant_max": 127, "ch_axis": 1}
-    quantizer = FakeQuantize.with_args(observer=MovingAveragePerChannelMinMaxObserver, **kind)
-    net = nn.Sequential(nn.Linear(4, 4), quantizer())
-    eager, mine = (Trained(lambda: (copy.deepcopy(net), torch.ones(3, 4))) for _ in range(2))
+@pytest.mark.filterwarnings("ignore")  # PyTorch's, of what will move
+@pytest.mark.parametrize("version", [0, 1])
+def test_observers_per_channel_resize_their_buffers(version):
+    """By `resize_` in each step, to a new shape in the first one alone; or within the fused op of the first step."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    net.qconfig = get_default_qat_qconfig("x86", version=version)
+    eager, mine = (Trained(lambda: (prepare_qat(net), torch.ones(3, 4))) for _ in range(2))
     check(eager, mine, batches_of(4))
 
 

@@ -504,8 +504,9 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             return made
         if not self.is_waiting or self._can_run(sort, tensors, args, kwargs):
             return self._run(func, sort, tensors, args, kwargs)
-        if any(tensor.is_nested or internals.is_zeros(tensor) for tensor in tensors):
-            return self._run_alone(func, sort, tensors, args, kwargs, _ALONE.format(func, "a tensor is no dense one"))
+        odd = sort.writes and not sort.changes_shape and not all(isinstance(t, Deferred) or t.numel() for t in tensors)
+        if odd or any(tensor.is_nested or internals.is_zeros(tensor) for tensor in tensors):
+            return self._run_alone(func, sort, tensors, args, kwargs, _ALONE.format(func, "a tensor is odd or empty"))
         if sort.gives_values:
             return self._run_alone(func, sort, tensors, args, kwargs, _READS)
         try:
@@ -516,8 +517,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.flush("it works on memory that Python's code has in its hands")
             return self._run(func, sort, tensors, args, kwargs)
         except _NotInTree:
-            self.is_waiting = False
-            reason = ""
+            self.is_waiting, reason = False, ""
         except Exception as error:  # of a fake: the op itself may run
             if self.rehearses and not isinstance(error, (*VALUE_DEPENDENT, UnsupportedOperatorException)):
                 try:
@@ -624,13 +624,13 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _reshape(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Record an op that changes the shape of its argument in place as the view which that becomes."""
         tensor, view = args[0], view_of(func)
-        if not isinstance(tensor, Deferred) or view is None:
-            # If they have values, and no recorded op works on them.
+        if func is torch.ops.aten.resize_.default and not kwargs and tensor.shape == tuple(args[1]):
+            return tensor
+        if not isinstance(tensor, Deferred) or view is None:  # one with values that no recorded op works on is changed
             if all(not isinstance(one, Deferred) and self.segment.number(one) is None for one in tensors_of(args)):
                 return self._run(func, sort_of(func), tensors_of(args), args, kwargs)
             raise ProgramError(f"op {func} changes the shape of a tensor in place; use the op that returns a new one")
-        made = self._record(view, sort_of(view), args, kwargs)
-        tensor.number, tensor.value = made.number, None
+        tensor.number, tensor.value = self._record(view, sort_of(view), args, kwargs).number, None
         self.segment.made.append(TensorWeakRef(tensor))
         with internals.without_dispatch():
             func(*args, **kwargs)

@@ -23,6 +23,7 @@ from schedopt.core.programs.pytorch.program import as_call
 from schedopt.core.programs.pytorch.run import peak_of
 from schedopt.core.programs.pytorch.tracing import RECORDING
 from torch import nn, optim
+from torch.ao.quantization import get_default_qat_qconfig, prepare_qat
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
@@ -131,6 +132,17 @@ def test_twenty_steps_with_each_optimizer_are_bitwise_those_of_eager(model, opti
 def batches_of(count, rows=3):
     generator = torch.Generator().manual_seed(4)
     return [(torch.randn(rows, 4, generator=generator),) for _ in range(count)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # PyTorch's, of what will move
+@pytest.mark.parametrize("version", [0, 1])
+def test_observers_per_channel_resize_their_buffers(version):
+    """By `resize_` in each step, to a new shape in the first one alone; or within the fused op of the first step."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    net.qconfig = get_default_qat_qconfig("x86", version=version)
+    eager, mine = (Trained(lambda: (prepare_qat(net), torch.ones(3, 4))) for _ in range(2))
+    check(eager, mine, batches_of(4))
 
 
 class Scaled(Trained):

@@ -39,12 +39,13 @@ TOPOFORMER = topoformer_training.TrainingParameters(
 REGAL_REINFORCE = regal_training.Phase(
     epochs=2, steps=2, graphs=2, evaluations=120, samples=2, baseline="leave-one-out", learning_rate=0.01
 )
+REGAL_BASELINE = dataclasses.replace(REGAL_REINFORCE, epochs=1, samples=1, baseline="network")
 REGAL_IMITATE = dataclasses.replace(REGAL_REINFORCE, epochs=1, reward=0.0, imitation=1.0, teacher="uniform")
 REGAL = regal_training.TrainingParameters(
     network=regal_network.RegalNetworkParameters(
         actions=ActionParameters(placement=2, scheduling=5), width=8, rounds=1
     ),
-    phases=(REGAL_REINFORCE, REGAL_IMITATE),
+    phases=(REGAL_REINFORCE, REGAL_BASELINE, REGAL_IMITATE),
     synthetic=SyntheticParameters(nodes_low=10, nodes_high=14),
     improving=0.0,
     training_graphs=5,
@@ -106,14 +107,14 @@ METHODS = {
         regal_network.load_network,
         synthetic(3),
         [(1, 0, 0), (1, 1, 2), (1, 2, 4), (2, 1, 6), (3, 1, 8)],
-        [set(), *[{"loss", "reward"}] * 2, {"reward"}, {"loss", "imitated_log_probability"}],
+        [set(), *[{"loss", "reward"}] * 2, {"loss", "reward", "baseline_error"}, {"loss", "imitated_log_probability"}],
         {
             *(f"{actions}_improvement_percent" for actions in regal_training.VALIDATED),
             *(f"{actions}_matched_percent" for actions in regal_training.VALIDATED),
             "entropy",
             "placement_entropy",
         },
-        [2 * 2 * 120] * 4 + [2 * 2 * 2 * 2 * 120] * 2 + [2 * 100] * 2,
+        [2 * 2 * 120] * 4 + [2 * 120] * 2 + [2 * 100] * 2,
         {regal_training.PLAIN, regal_training.DRAWN},
     ),
 }

@@ -28,6 +28,8 @@ COMMANDS = {
     "gen": "gen synthetic set --count 400 --filter 0.18 --seed 1",
     "train topoformer": "train topoformer -o run --set validation_nodes=200",
     "train regal": "train regal -o run",
+    "train direct": "train direct -o run",
+    "train local-search": "train local-search g.pb --evaluations 20000 --resume out.jsonl",
     "train brkga": "train brkga g.pb --evaluations 20000 --resume out.jsonl",
     "import": "import trace.json -o out.pb",
     "import a model": "import net:made -o out.pb --costs measured",

@@ -21,18 +21,25 @@ from ..problem.schedule import Schedule
 from .memory_by_role import RESIDENT_ROLES, UNNAMED, Peak, alive_at_peak, resident_roles
 
 WIDTH = 80
-_LITTLE = 0.95
+_LITTLE, _WORTH = 0.95, 0.9  # of the peak, what recomputation may go below to gain something, and to be tried
 _WEIGHTS = {RESIDENT_ROLES["parameter"], UNNAMED}
 
 
-def explain(problem: Problem, schedule: Schedule, input_peak: int, lower_bound: int) -> tuple[str, str, str]:
+def explain(
+    problem: Problem, schedule: Schedule, input_peak: int, lower_bound: int, is_optimal: bool = False
+) -> tuple[str, ...]:
     """Return the proofs on an order on one device, the holders of its peak, and the possible gain of recomputation."""
+    # To an optimal order a limit to try with recomputation is added, where that may gain much.
     peak = alive_at_peak(problem, schedule)
     least, op = recomputation_bound(problem.graph)
     held = held_at(problem.graph, peak)
     holders = _shares("Peak: ", held, peak.memory, format_bytes) if held else "Nothing is held."
     needed_by = one_line(problem.graph.op_names[op]) if op >= 0 else ""
-    return _proven(peak.memory, input_peak, lower_bound), holders, _recomputation(peak.memory, least, needed_by)
+    said = _proven(peak.memory, input_peak, lower_bound), holders, _recomputation(peak.memory, least, needed_by)
+    if not is_optimal or least >= _WORTH * peak.memory:
+        return said
+    share = int(50 * (least + peak.memory) / input_peak)
+    return *said, f"Less than any order: --memory-limit {share}% --recompute lets ops run again."
 
 
 def _proven(peak: int, input_peak: int, lower_bound: int) -> str:

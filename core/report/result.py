@@ -15,7 +15,7 @@ from ...version import VERSION
 from ..base.names import one_line
 from ..base.tables import PrintedTable, escape
 from ..base.units import Written, bytes_alike, format_bytes, format_change, shares_alike, times_alike
-from ..bounds.bounds import memory_bound, recomputation_bound
+from ..bounds.bounds import memory_bound
 from ..files.atomic import write_atomically
 from ..files.costgraph import structure_hash
 from ..files.schedule_json import FORMAT, add_offsets, address_fields, format_document, reserved_fields, steps_document
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 IN_INPUT_ORDER, OPENING = "reserved in the input order", "opening block: "
 """What is reserved without a plan, and how a note begins that says what to open."""
 CHANGED = "the order was changed for "
-_WORTH = 0.9  # of the peak, what recomputation may go below to be named
 
 
 def reference_value(problem: Problem, *, keeps_limits: bool = False) -> float:
@@ -200,11 +199,8 @@ class Result(PrintedTable):
         limit = self.problem.memory_limits[0]
         if not self.is_feasible and limit is not None:  # what is proven of orders that keep it; all others are above it
             bound = max(memory_bound(self.problem), min(bound, limit + 1))
-        found: tuple[str, ...] = explain(self.problem, self.schedule, before, min(bound, self.peak_memory))
-        least = recomputation_bound(self.problem.graph)[0]
-        if self.status == "optimal" and least < _WORTH * self.peak_memory:
-            share = int(50 * (least + self.peak_memory) / before)
-            found = *found, f"Less than any order: --memory-limit {share}% --recompute lets ops run again."
+        bound, is_optimal = min(bound, self.peak_memory), self.status == "optimal"
+        found = explain(self.problem, self.schedule, before, bound, is_optimal)
         return "\n".join(found[1 if self.is_proven_infeasible else 0 :])  # the last note says more
 
     def in_bytes(self, value: float) -> int:

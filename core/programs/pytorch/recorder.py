@@ -596,7 +596,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         if sort.writes and self.is_waiting:
             self.undo += [restoring(value) for value in values.values() if value is not None]
         real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, lambda leaf: values[id(leaf)], (args, kwargs))
-        storages = {storage_of(value) for value in values.values() if value is not None}
+        storages = {storage_of(value) for value in values.values() if value is not None} if self.arrays else set()
         of_arrays = [self.arrays[at] for at in storages & self.arrays.keys()]
         for array, copy in of_arrays:
             copy.copy_(array)

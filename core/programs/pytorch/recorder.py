@@ -632,11 +632,6 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensor, view = args[0], view_of(func)
         if func is torch.ops.aten.resize_.default and not kwargs and tensor.shape == tuple(args[1]):
             return tensor
-        if isinstance(args[1], (torch.UntypedStorage, torch.TypedStorage)) and isinstance(tensor, Deferred):
-            with internals.disable_current_modes():  # of a tensor with values, as the weights of cuDNN's layers
-                tensor.value = func(_empty(layout_of(tensor)), *args[1:], **kwargs)
-            with internals.without_dispatch():
-                return func(tensor, *args[1:], **kwargs)
         if not isinstance(tensor, Deferred) or view is None:  # one with values that no recorded op works on is changed
             if all(not isinstance(one, Deferred) and self.segment.number(one) is None for one in tensors_of(args)):
                 return self._run(func, sort_of(func), tensors_of(args), args, kwargs)
@@ -739,8 +734,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             return Number(type(value))
         if isinstance(value, torch.Generator):
             raise self.refused(
-                "a torch.Generator of the step's own",
-                "draw from PyTorch's default generator (torch.manual_seed), or give the numbers to the step",
+                "a torch.Generator of the step's own", "use torch.manual_seed, or give the step its numbers"
             )
         return Number(type(value), value) if isinstance(value, (bool, float, complex)) else value
 

@@ -90,8 +90,7 @@ class Deferred(torch.Tensor):
             return (_value(self) if RECORDING.recorder is None else RECORDING.recorder.read(self, shares)).data
 
 
-internals.optimized_types.append(Deferred)  # type: ignore[arg-type]
-internals.listed_types.append(Deferred)  # type: ignore[arg-type]
+internals.add_listed_type(Deferred)
 
 
 def _value(tensor: Deferred) -> torch.Tensor:
@@ -312,8 +311,8 @@ class _Reads(TorchFunctionMode):
                 value = value if args[0].requires_grad else value.detach()
                 result = func(value, *args[1:], **(kwargs or {}))
             if func in _SHARING:
-                of_tensor = func is torch.Tensor.__dlpack__  # whose result is a capsule
-                recorder.shared[storage_of(value)] = TensorWeakRef(value) if of_tensor else weakref.ref(result)
+                is_capsule = func is torch.Tensor.__dlpack__
+                recorder.shared[storage_of(value)] = TensorWeakRef(value) if is_capsule else weakref.ref(result)
             return args[0] if result is value else result
         if func in (torch.tensor, torch.as_tensor) and recorder is not None and isinstance(args[0], (list, tuple)):
             args = pytree.tree_map_only(Deferred, recorder.read, args)
@@ -409,7 +408,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.recovers = False  # from an error: what still waits is to run as it was recorded
         self.runs_meta = False  # as derivatives forward make tensors without data for shapes, and the step has none
         self.makes_lengths = False  # of packed sequences, at once
-        self.is_waiting = True  # whether ops are recorded, or run at once
+        self.is_waiting = True  # else ops run at once
         self.sources = SourceRecorder(modules or {})
         self.seconds_of_new_ops = 0.0  # to know the results of ops that no call has recorded before
 

@@ -179,6 +179,12 @@ schema_of: Callable[[Any], Any] = attrgetter("_schema")
 """The arguments and results of an op, and which of them it writes to."""
 
 
+def add_listed_type(kind: Any) -> None:
+    """Have optimizers and norms give tensors of a type to ops on lists."""
+    optimized_types.append(kind)
+    listed_types.append(kind)
+
+
 def runs_by_cudnn(tensor: torch.Tensor) -> bool:
     """Whether a recurrent layer of this input runs by cuDNN: its weights lie in one buffer, whose address it reads."""
     return tensor.is_cuda and torch.backends.cudnn.enabled

@@ -514,7 +514,7 @@ def looks_up(x, table=nn.Embedding(9, 2, sparse=True)):
         (lambda x: x.no_such_method(), r"step cannot be recorded at test_own_step.py:\d+: .*no_such_method"),
         (
             lambda x: x + torch.randn(x.shape, generator=torch.Generator()),
-            r"test_own_step\.py:\d+: a torch\.Generator .* cannot be recorded; draw from PyTorch's default generator",
+            r"test_own_step\.py:\d+: a torch\.Generator .* cannot be recorded; use torch.manual_seed",
         ),
         (looks_up, r"test_own_step\.py:\d+: a tensor of layout torch\.sparse_coo .* sparse=False"),
         (lambda x, lazy=nn.LazyLinear(3): lazy(x), "is not initialised yet; call the model once before"),

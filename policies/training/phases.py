@@ -14,10 +14,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
 from torch import Tensor, nn
 
-from ...core.base.arrays import FloatArray, IntArray
+from ...core.base.arrays import IntArray
 from ...core.base.errors import ClusterError, TrainingError, UsageError
 from ...core.graph.graph import CostGraph
 from ..networks.message_passing import using_threads
@@ -378,24 +377,3 @@ def _repeatable(parameters: TrainingSettings) -> Iterator[None]:
             yield
     finally:
         torch.use_deterministic_algorithms(before)
-
-
-# Antithetic evolution strategies: a gradient from the values of perturbed parameters alone (Salimans et al. 2017) ----
-
-
-def directions(pairs: int, size: int, rng: np.random.Generator) -> Tensor:
-    """Draw the directions of the perturbations from N(0, I), shape `(pairs, size)`."""
-    return torch.from_numpy(rng.standard_normal((pairs, size), dtype=np.float32))
-
-
-def centred_ranks(fitness: FloatArray) -> FloatArray:
-    """Return the ranks of all values, scaled to -0.5 for the smallest and 0.5 for the largest; equals share a rank."""
-    ranks: FloatArray = (rankdata(fitness.ravel()) - 1) / (fitness.size - 1) - 0.5
-    return ranks.reshape(fitness.shape)
-
-
-def estimated_gradient(fitness: FloatArray, directions: Tensor, sigma: float) -> Tensor:
-    """Estimate the gradient of the expected fitness under the perturbations, shape `(size,)`."""
-    # Algorithm 1 of Salimans et al., on pairs of opposite perturbations (section 2).
-    halves = torch.from_numpy((fitness[0] - fitness[1]) / 2).to(directions)
-    return halves @ directions / (len(directions) * sigma)

@@ -154,8 +154,9 @@ def decode(search: Search, keys: Any) -> None:
         _place_order(search, order_of(graph, row))
 
 
-def values_of(problem: Problem, keys: Any) -> FloatArray:
-    """Return the value of the schedule of each row of keys, microseconds or bytes, shape `(rows,)`."""
+def values_of(problem: Problem, keys: Any, look: Callable[[], None] = lambda: None) -> FloatArray:
+    """Return the value of the schedule of each row of keys, microseconds or bytes, `(rows,)`; `look` may raise."""
+    look()
     if problem.task == "runtime":
         if not (problem.is_symmetric or problem.transfers_take_time):
             return starting_orders(problem, keys)[1]
@@ -167,6 +168,7 @@ def values_of(problem: Problem, keys: Any) -> FloatArray:
         return values
     values = np.empty(len(keys))
     for at, row in enumerate(keys):
+        look()
         search = Search(problem)
         _place_order(search, order_of(problem.graph, row))
         values[at] = search.best_value

@@ -184,7 +184,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         """Return the loss of REINFORCE and the penalty, for a batch."""
         policy, rng = self._policy(self.network, cases), self._rng(_SAMPLES)
         keys = [drawn(keys, phase.samples, rng) for keys in policy.most_likely()]
-        costs = np.stack([values_of(c.problem, k) / c.bound for c, k in zip(cases, keys, strict=True)])
+        costs = np.stack([values_of(c.problem, k, self._look) / c.bound for c, k in zip(cases, keys, strict=True)])
         weights = torch.from_numpy(advantages(costs)).float().to(self.network.device)
         norms = [(mean - mean.mean()).norm() / GUMBEL / len(mean) for mean in policy.means()]
         loss = (weights * policy.log_probability(keys)).mean() + PENALTY * torch.stack(norms).mean()

@@ -17,14 +17,7 @@ from pathlib import Path
 import numpy as np
 import schedopt
 
-METHODS = (
-    "brkga:evaluations=50000",
-    "direct:decode=rule",
-    "direct",
-    "heft",
-    "gp-dfs",
-    "auto:evaluations=1000",
-)
+METHODS = ("brkga:evaluations=50000", "direct:decode=rule", "direct", "heft", "gp-dfs", "auto:evaluations=1000")
 
 
 def main() -> None:

@@ -66,6 +66,10 @@ def optimize(
     check_target(plot)
 
     def solve(problem: Problem, allocator: Any = None) -> Result:
+        if allocator == AUTO:
+            from ...core.programs.pytorch.plans import allocator_in_use
+
+            allocator = allocator_in_use(problem.graph) if options.device == "cuda" else None
         return run_with_progress(out, problem, spec, allocator=allocator, **asked.budget, initial=None)
 
     if found := range_in(job):
@@ -75,13 +79,8 @@ def optimize(
             raise UsageError(f"{asked.allocator}: an allocator is for one size; leave out --allocator, or the range")
         _optimize_range(out, job, *found, solve, json)
         return
-    allocator = None if asked.allocator == AUTO else asked.allocator
-    if asked.allocator == AUTO and options.device == "cuda":
-        from ...core.programs.pytorch.plans import allocator_in_use
-
-        allocator = allocator_in_use()
     with stages(out, model, pipeline.SEARCHING) as observer:
-        optimized = pipeline.optimize(job, partial(solve, allocator=allocator), observer)
+        optimized = pipeline.optimize(job, partial(solve, allocator=asked.allocator), observer)
     if json:
         write_json(optimized_document(job, optimized))
     else:

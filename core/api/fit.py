@@ -649,7 +649,21 @@ class _Question:
         ways = [first, replace(order, measured=runs[-1])]
         if own is None:
             return ways
-        return [FitOption(AS_IT_IS, self.memory, own, int(self._graph().persistent.sum()), measured=own), *ways]
+        try:
+            needs = own if self.asked.allocator is None else self._own_reserved()
+        except ProgramError as error:
+            self.note(f"{error}; what it reserves {AS_IT_IS} is left out")
+            return ways
+        return [FitOption(AS_IT_IS, self.memory, needs, int(self._graph().persistent.sum()), measured=own), *ways]
+
+    def _own_reserved(self) -> int:
+        """Return what an allocator reserves in two of the user's own calls; a run tells no more than live bytes."""
+        from ..programs.pytorch.program import call_function
+        from .testing import count_peak
+
+        options = ImportOptions(**self.options)
+        call, inputs = call_function(self.model, options.plain_shapes)
+        return count_peak(call, inputs, self.asked.allocator, self.model, options.device, self.note).memory
 
     def _confirmed_batches(
         self, batch: str, first: LargestBatch, order: LargestBatch

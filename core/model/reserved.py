@@ -23,15 +23,17 @@ from .verifier import Replay
 RUNS = 4
 """Before the run whose retries are counted, on a device of a given capacity."""
 MOST_BYTES = 1 << 41
+CUBLASLT_WORKSPACE = MIB
 ENDLESS = "each run reserves more than the one before, without end"
 
 
 def weights_of(graph: CostGraph, allocator: Allocator) -> IntArray:
-    """Return the bytes of resident tensors, of ops' persistent bytes that are none's, and of cuBLAS's workspace."""
+    """Return the bytes of resident tensors, of ops' persistent bytes that are none's, and of cuBLAS's workspaces."""
     residents = [resident for resident in graph.annotations.residents if resident.op >= 0]
     rest = graph.persistent.copy()
     np.subtract.at(rest, [resident.op for resident in residents], [resident.size for resident in residents])
-    asked = [*(resident.size for resident in residents), *rest.tolist(), allocator.cublas_workspace]
+    asked = [*(resident.size for resident in residents), *rest.tolist()]
+    asked += [allocator.cublas_workspace, CUBLASLT_WORKSPACE] if allocator.cublas_workspace else []
     sizes = np.array(asked, np.int64)
     return frozen(sizes[sizes > 0], np.int64)
 

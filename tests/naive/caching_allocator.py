@@ -297,6 +297,7 @@ def reserved_by(plain, order, allocator, block=0, is_before=True, *, runs=2, is_
             for op, size in enumerate(plain.persistent):
                 give(("weight", op), size)
             give("cuBLAS", allocator.cublas_workspace)
+            give("cuBLASLt", MIB if allocator.cublas_workspace else 0)
     for _ in range(runs):
         executed = set()
         for op in order:

@@ -201,6 +201,9 @@ class Sort:
         is_number = [any(t in kind for t in ("number", "Scalar", "float", "Tensor")) for kind in types]
         # positions and keywords where a number may be another in each call, since no shape depends on it
         self.numbers = {key for at in places if free and is_number[at] for key in (at, names[at])}
+        # whether it works on lists of tensors, on those of each place by themselves
+        self.is_listwise = schema.name.startswith(("aten::_foreach_", "aten::_fused_")) and "List[Tensor]" in types
+        self.is_listwise &= "out" not in names
         self.changes_shape = torch.Tag.inplace_view in tags or op.overloadpacket in _RESIZING
         self.is_random = torch.Tag.nondeterministic_seeded in tags
         self.returns = bool(schema.returns)

@@ -78,6 +78,7 @@ class Import:
         self.roofline = roofline
         self.measured = measured
         self.mode = fake_mode(program.arguments)
+        self.device = program.device.type
         self.ops: list[dict[str, Any]] = []  # what `GraphBuilder.add_op` is told of each, but bytes held
         self.values: dict[fx.Node, Any] = {}  # all, as a storage is known by its address
         self.ports: dict[fx.Node, list[tuple[int, int]]] = {}
@@ -113,7 +114,7 @@ class Import:
         self.values[node] = fake = argument if self.is_fake else fake_of(self.mode, argument)
         if not isinstance(fake, torch.Tensor):
             return
-        storage, size = self._storage(fake, node), fake.untyped_storage().nbytes()
+        storage, size = self._storage(fake, node), self._bytes(fake, fake.untyped_storage().nbytes())
         if role != "saved":
             self.residents.setdefault(storage, CallersStorage(name, role, size))
         elif storage not in self.residents:
@@ -237,9 +238,9 @@ class Import:
                 elif storage in self.allocated:
                     alias = next(at for at, source in enumerate(inputs) if self.storage_of.get(source) == storage)
                     self.start_of[op, port] = int(leaf.storage_offset()) * leaf.element_size()
-                    size = _copied(leaf)
+                    size = self._bytes(leaf, _copied(leaf))
                 elif storage not in self.residents:
-                    size = leaf.untyped_storage().nbytes()
+                    size = self._bytes(leaf, leaf.untyped_storage().nbytes())
                     new[storage] = port
                     self.maker_of[storage] = op
                 self.storage_of[op, port] = storage
@@ -248,6 +249,10 @@ class Import:
             self.ports[node].append((op, readable))
         self.allocated.update(new.keys())
         return sizes, aliases
+
+    def _bytes(self, tensor: torch.Tensor, size: int) -> int:
+        """Return the bytes of a tensor that count: of a program on CUDA those in the CPU's memory do not."""
+        return size if self.device in ("cpu", tensor.device.type) else 0
 
     def _roofline(self, target: OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> float:
         """Return microseconds; an op whose FLOPs PyTorch does not count does one per element that it makes."""

@@ -182,7 +182,8 @@ class PlannedModel(nn.Module):
             )
             if is_same:
                 why = "its own code changes an attribute at each call, so that no plan fits twice; count in a buffer"
-            warnings.warn(f"{name}: {why}; the model itself is called", stacklevel=5)
+            why += "; the model itself is called; a function that calls it is recorded instead, not traced"
+            warnings.warn(f"{name}: {why}", stacklevel=5)
         if not is_same:
             return returned
         return pytree.tree_map_only(torch.Tensor, lambda one: one if one.grad_fn is None else one.detach(), returned)
@@ -269,12 +270,6 @@ class _Plans:
         return graph
 
 
-def _confirm(known: set[Any], checked: Any, module: fx.GraphModule) -> None:
-    """Note that a plan is right, and make room for it."""
-    known.add(checked)
-    begin_anew(module)
-
-
 class _Graph:
     """A graph of TorchDynamo, with a plan for each way in which arguments that it writes to share memory."""
 
@@ -293,15 +288,17 @@ class _Graph:
         module, constants, written = found
         checked = key, now.grad
         if now.stage == "check on copies":
-            now.confirm = functools.partial(_confirm, self.checked, checked, module)
+            now.confirm = functools.partial(self.checked.add, checked)
             copies = copy.deepcopy([args[number].detach() for number in written])
             now.written = list(zip([args[number] for number in written], copies, strict=True))
             changed = dict(zip(written, copies, strict=True))
             args = tuple(changed.get(number, value) for number, value in enumerate(args))
         elif now.stage == "check":
-            _confirm(self.checked, checked, module)
+            self.checked.add(checked)
         elif checked not in self.checked:
             raise _Stopped(is_planned=True)
+        else:
+            begin_anew(module)
         with LOCK if self.writes or self.draws else nullcontext(), as_traced(grad=False):
             return module(*args, *constants)
 

@@ -150,6 +150,7 @@ class PlannedStep(nn.Module):
             if plan is None or plan.module is None:
                 return run_in_order(segment, wanted, outer)
             self._planned_parts += 1
+            begin_anew(plan.module)
             with as_traced(grad=True), entered(outer):
                 values = RECORDING.call(plan.module, [*segment.given().values(), *segment.numbers])
             return dict(zip(plan.wanted, values, strict=True))
@@ -221,7 +222,8 @@ class PlannedStep(nn.Module):
 
     def _planned(self, segment: Segment, wanted: Sequence[int], names: StepNames, held: int | None) -> _Plan:
         """Make a plan for a recording; a limit holds for the whole step, with the bytes that its other parts hold."""
-        program = step_graph("a part of " * segment.is_part + self._name, segment, wanted, names.of_held())
+        named = "a part of " * segment.is_part + self._name, segment, wanted, names.of_held()
+        program = step_graph(*named)
         settings = self._settings
         if settings.note is not None:
             settings = replace(settings, note=self._notes.append)
@@ -239,10 +241,9 @@ class PlannedStep(nn.Module):
                 # Segments of other parts are there, so that a block of one part's own may add to them.
                 module = ordered(program, settings, () if segment.is_part else (False,))[1]
                 if settings.verify:
-                    check_module(program, module)
+                    check_module(step_graph(*named, is_cut=False), module)
                 module.graph.set_codegen(BoxedCodeGen())
                 module.recompile()
-                begin_anew(module)
         except ScheduleError as error:
             raise ScheduleError(f"{error}{elsewhere}") from None
         if elsewhere and module.meta["is_reserved"]:

@@ -7,6 +7,7 @@ import gc
 import inspect
 import logging
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,28 +57,29 @@ class PlanSettings:
     note: Callable[[str], None] | None = None
 
 
-def device_of(program: TorchProgram) -> torch.device:
-    """Return the CUDA device of the first argument that is on one, else the CPU."""
-    found = (value.device for value in program.arguments if isinstance(value, torch.Tensor) and value.is_cuda)
-    return next(found, torch.device("cpu"))
-
-
 def graph_for(program: TorchProgram, settings: PlanSettings) -> CostGraph:
     """Return the graph of a program, with the workspaces that its ops were seen to take if they may be run."""
     if settings.costs == "roofline":
         return graph_of(program)
     is_apart = settings.schedule is None
-    return graph_of(program, measured=measured_costs(program, device_of(program).type, timed_runs=0, apart=is_apart))
+    return graph_of(program, measured=measured_costs(program, program.device.type, timed_runs=0, apart=is_apart))
 
 
-def allocator_in_use() -> Allocator | None:
-    """Return PyTorch's caching allocator with the options that it has, and cuBLAS's workspace; None for another one."""
+# What runs by cuBLAS, which takes a workspace once and keeps it.
+_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot", "linear", "matmul", "einsum"}
+_PRODUCTS |= {"_addmm_activation", "_scaled_mm", "_int_mm"}
+
+
+def allocator_in_use(graph: CostGraph) -> Allocator | None:
+    """Return PyTorch's caching allocator with its options, and cuBLAS's workspace if it is used; None for another."""
     is_there = torch.cuda.is_available()  # else a program is planned for a device elsewhere
     if is_there and torch.cuda.get_allocator_backend() != "native":
         return None
     options = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
     try:
         allocator = Allocator.of_options(options)
+        if _PRODUCTS.isdisjoint(re.sub(r"_\d+$", "", name) for name in graph.op_names):
+            return allocator
         if is_there and hasattr(torch.backends.cuda, "cublas_workspace_size"):
             return dataclasses.replace(allocator, cublas_workspace=torch.backends.cuda.cublas_workspace_size())
         default = ":4096:8" if is_there and torch.cuda.get_device_capability()[0] >= 9 else "default"
@@ -96,10 +98,10 @@ def ordered(
     graph = graph_for(program, settings)
     if settings.schedule is not None and (found := _order_in(settings.schedule, graph)) is not None:
         return graph, _as_scheduled(program, graph, *found, settings)
-    options, device = settings.options, device_of(program)
+    options, device = settings.options, program.device
     allocator = options.allocator
     if allocator == AUTO:
-        allocator = allocator_in_use() if device.type == "cuda" else None
+        allocator = allocator_in_use(graph) if device.type == "cuda" else None
     problem, method = options.problem(graph), parse_method(settings.method)
     result = solve_and_place(problem, method, None, allocator, places, **options.budget)
     check_limit(program.name, result, remedy="let ops run again with recompute=True")
@@ -142,7 +144,7 @@ def _as_scheduled(
     if reserved is not None and reserved.opening_block:
         if reserved.is_before_weights:  # they are there already
             text += f"; {OPENING}{reserved.opening}"
-        elif (device := device_of(program)).type == "cuda":
+        elif (device := program.device).type == "cuda":
             module.meta["opening_block"] = reserved.opening_block, device
     if settings.note is not None:
         settings.note(text)

@@ -90,6 +90,10 @@ class Deferred(torch.Tensor):
             return (_value(self) if RECORDING.recorder is None else RECORDING.recorder.read(self, shares)).data
 
 
+internals.optimized_types.append(Deferred)  # type: ignore[arg-type]
+internals.listed_types.append(Deferred)  # type: ignore[arg-type]
+
+
 def _value(tensor: Deferred) -> torch.Tensor:
     if tensor.value is None:
         raise RuntimeError("this tensor was made while a step was recorded, not run, so it has no values")
@@ -313,6 +317,8 @@ class _Reads(TorchFunctionMode):
             return args[0] if result is value else result
         if func in (torch.tensor, torch.as_tensor) and recorder is not None and isinstance(args[0], (list, tuple)):
             args = pytree.tree_map_only(Deferred, recorder.read, args)
+        if func in internals.RECURRENT and recorder is not None and internals.runs_by_cudnn(args[0]):
+            raise recorder.refused("a recurrent layer of cuDNN", "set torch.backends.cudnn.enabled = False")
         if func is internals.PAD_PACKED and recorder is not None:
             recorder.makes_lengths = True  # a tensor, to which it writes without a call
             try:
@@ -468,7 +474,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.flush("it assigns to .data there; use copy_, or give the step to schedopt.optimize: it runs in parts")
         known = self.segment.value(value)
         if known is None or isinstance(tensor, Deferred):
-            raise self._refused("an assignment to .data", "use copy_, or assign to the name of the tensor")
+            raise self.refused("an assignment to .data", "use copy_, or assign to the name of the tensor")
         with internals.disable_current_modes():
             old = tensor.data
         self.undo.append(functools.partial(_SET_DATA, tensor, old))
@@ -484,9 +490,9 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _take(self, func: Any, args: Any, kwargs: Any) -> Any:
         if not isinstance(func, internals.OpOverload):
-            raise self._refused(f"{func}, which calls functions of its own,", "branch and loop in Python there")
+            raise self.refused(f"{func}, which calls functions of its own,", "branch and loop in Python there")
         if func.namespace in COLLECTIVES:
-            raise self._refused("a collective", "plan what comes before it, and call it between planned functions")
+            raise self.refused("a collective", "plan what comes before it, and call it between planned functions")
         sort = sort_of(func)
         tensors = tensors_of((args, kwargs.values()) if kwargs else args)
         has_values = not self.is_waiting and not any(isinstance(tensor, Deferred) for tensor in tensors)
@@ -626,6 +632,11 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensor, view = args[0], view_of(func)
         if func is torch.ops.aten.resize_.default and not kwargs and tensor.shape == tuple(args[1]):
             return tensor
+        if isinstance(args[1], (torch.UntypedStorage, torch.TypedStorage)) and isinstance(tensor, Deferred):
+            with internals.disable_current_modes():  # of a tensor with values, as the weights of cuDNN's layers
+                tensor.value = func(_empty(layout_of(tensor)), *args[1:], **kwargs)
+            with internals.without_dispatch():
+                return func(tensor, *args[1:], **kwargs)
         if not isinstance(tensor, Deferred) or view is None:  # one with values that no recorded op works on is changed
             if all(not isinstance(one, Deferred) and self.segment.number(one) is None for one in tensors_of(args)):
                 return self._run(func, sort_of(func), tensors_of(args), args, kwargs)
@@ -727,7 +738,7 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
             numbers.append(value)
             return Number(type(value))
         if isinstance(value, torch.Generator):
-            raise self._refused(
+            raise self.refused(
                 "a torch.Generator of the step's own",
                 "draw from PyTorch's default generator (torch.manual_seed), or give the numbers to the step",
             )
@@ -738,12 +749,12 @@ class Recorder(internals.TorchDispatchMode):  # type: ignore[no-untyped-call]
         if tensor.is_nested:
             raise TypeError("it makes a nested tensor")  # as a fake's errors: the op runs by itself
         if tensor.layout is not torch.strided or tensor.is_quantized or internals.is_traceable_wrapper_subclass(tensor):
-            raise self._refused(
+            raise self.refused(
                 f"a tensor of layout {tensor.layout} and dtype {tensor.dtype}",
                 "use a dense one: its to_dense() or dequantize(), or sparse=False of an embedding",
             )
 
-    def _refused(self, what: str, remedy: str) -> ProgramError:
+    def refused(self, what: str, remedy: str) -> ProgramError:
         """Return the error of the user's code on the line that runs now."""
         line = self.sources.note({}, sys._getframe()).line
         return ProgramError(f"{f'{line}: ' if line else ''}{what} cannot be recorded; {remedy}")

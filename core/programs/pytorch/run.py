@@ -7,10 +7,11 @@ import math
 import os
 import statistics
 import time
+import warnings
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -39,7 +40,7 @@ from .torch_internals import (
     storage_id,
     storage_of,
 )
-from .tracing import LOCK, TorchProgram, foreign_code, in_order, node_label
+from .tracing import LOCK, TorchProgram, foreign_code, in_order, node_label, silent
 
 ARGUMENTS = "arguments.pt"
 SEED = 0
@@ -63,6 +64,8 @@ def digest(value: Any) -> str:
     """Return a digest of values: of the type, shape and all bits of a tensor."""
     if not isinstance(value, torch.Tensor):
         return repr(value)
+    if torch.cuda.is_initialized() and value.device.type == "cpu" and value.is_pinned():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()  # a copy to it may be on its way
     value = value.detach().resolve_conj().resolve_neg()
     dense = value.cpu().contiguous()
     flat = dense.as_strided((dense.numel(),), (1,))  # one element may keep any stride, of which no bytes are viewed
@@ -113,10 +116,10 @@ def cuda_peak_and_rest(run: Callable[[], Result]) -> tuple[Result, int, int]:
 
 
 def begin_anew(module: fx.GraphModule) -> None:
-    """Give free segments of CUDA back, and open the block from which the memory of a plan is cut, if it has one."""
-    if "opening_block" not in module.meta:
+    """Before its first run give free segments of CUDA back, and open the block that a plan's memory is cut from."""
+    if (opening := module.meta.pop("opening_block", None)) is None:
         return
-    size, device = module.meta["opening_block"]
+    size, device = opening
     gc.collect()
     torch.cuda.empty_cache()
     with suppress(torch.cuda.OutOfMemoryError):  # then the plan runs without
@@ -256,10 +259,35 @@ def reorder(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> fx
 
 
 def check_module(program: TorchProgram, module: fx.GraphModule) -> None:
-    """Run a program in its own order, then `module` in another; raise `ScheduleError` if a result differs."""
+    """Run a program in its own order, then `module` in another; raise `ScheduleError` if a result differs.
+
+    Results that differ from run to run also by the GPU's kernels that repeat their bits are not compared, with a
+    warning.
+    """
     refuse_without_data(program.name, program.arguments)
-    expected = results_of(program, program.module, program.arguments)
-    check_equal(program.name, expected, results_of(program, module, program.arguments))
+    on_cuda = program.device.type == "cuda"
+    with repeatable_kernels() if on_cuda else nullcontext():
+        expected, found = (results_of(program, one, program.arguments) for one in (program.module, module))
+        again = results_of(program, program.module, program.arguments) if on_cuda and expected != found else expected
+    if other := [name for name, value in expected.items() if again[name] != value]:
+        warnings.warn(
+            f"{program.name}: {len(other)} of {len(expected)} results, the first of them {other[0]}, have other bits "
+            "in each run also in program order, so that the plan's were not compared with them",
+            stacklevel=2,
+        )
+    check_equal(program.name, {name: value for name, value in expected.items() if name not in other}, found)
+
+
+@contextmanager
+def repeatable_kernels() -> Iterator[None]:
+    """Have PyTorch take kernels that repeat their bits, where it has them, and fill memory that none writes to."""
+    was = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        with silent():
+            yield
+    finally:
+        torch.use_deterministic_algorithms(was[0], warn_only=was[1])
 
 
 def results_of(program: TorchProgram, module: fx.GraphModule, arguments: Sequence[Any]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import getitem
 from typing import Any
 from unittest.mock import patch
@@ -30,7 +31,18 @@ from ...base.errors import ProgramError
 from ...base.speed import without_gc
 from ...model.allocators import Allocator
 from ...report.memory_by_role import RESIDENT_ROLES, TENSOR_ROLES, Holder, Peak
-from .calls import REDUCED_IN_PLACE, WITHOUT_EFFECT, Result, Sort, argument_names, aten, given, tensor_keys, tensors_in
+from .calls import (
+    REDUCED_IN_PLACE,
+    WITHOUT_EFFECT,
+    Result,
+    Sort,
+    argument_names,
+    aten,
+    given,
+    sort_of,
+    tensor_keys,
+    tensors_in,
+)
 from .recorder import Deferred, RecordedOp, Recorder, Segment, Tree
 from .torch_internals import SCALER_STEP, entered, pytree, set_write_count, storage_of, write_count
 from .tracing import (
@@ -46,12 +58,21 @@ from .tracing import (
     zeros_like,
 )
 
+PARTS = 16
+"""Of an op on lists of tensors: more let go of gradients sooner, by at most this share of them, and take time each."""
+
 Named = Mapping[int, tuple[str, str]]  # role and name of tensors, by `id`
 Call = tuple[tuple[Any, ...], dict[str, Any]]  # arguments and keywords
 
 
-def step_graph(name: str, segment: Segment, wanted: Sequence[int], named: Named) -> TorchProgram:
-    """Return the ops that a step has recorded as a program; numbers that change from call to call are its constants."""
+def step_graph(
+    name: str, segment: Segment, wanted: Sequence[int], named: Named, *, is_cut: bool = True
+) -> TorchProgram:
+    """Return the ops that a step has recorded as a program; numbers that change from call to call are its constants.
+
+    An op on lists of tensors, such as an optimizer's, is cut into up to `PARTS` ops, so that the first of them need not
+    wait for the last gradient.
+    """
     graph = fx.Graph()
     nodes: dict[int, fx.Node] = {}
     roles, names = [], []
@@ -63,9 +84,10 @@ def step_graph(name: str, segment: Segment, wanted: Sequence[int], named: Named)
         names.append(label)
     labels = [f"number_{at}" for at in range(len(segment.numbers))]
     numbers = iter([graph.placeholder(label) for label in labels])
+    fakes = segment.all_fakes()
     for op in segment.last.path():
         if op.op not in WITHOUT_EFFECT:
-            _add(graph, op, nodes, numbers.__next__)
+            _add(graph, op, nodes, numbers.__next__, _parts_of(op, fakes) if is_cut else [])
     graph.output(tuple(nodes[number] for number in wanted))
     module = fx.GraphModule(torch.nn.Module(), graph)
     roles += ["constant"] * len(labels)
@@ -98,11 +120,21 @@ def run_in_order(segment: Segment, wanted: Sequence[int], outer: Sequence[Any]) 
     return {number: values[number] for number in wanted}
 
 
-def _add(graph: fx.Graph, op: RecordedOp, nodes: dict[int, fx.Node], number: Callable[[], Any]) -> None:
-    """Add an op to the graph, and a node for each of its results that is a tensor."""
+def _parts_of(op: RecordedOp, fakes: Mapping[int, torch.Tensor]) -> list[int]:
+    """Return where the parts of an op on lists of tensors end, of about equal bytes; nothing for another op."""
+    lists = [value for value in op.key[0] if type(value) is tuple and tensor_keys(value)]
+    if not sort_of(op.op).is_listwise or not lists:
+        return []
+    bytes_to = np.cumsum([fakes[key.number].nbytes for key in tensor_keys(lists[0])])
+    ends = np.searchsorted(bytes_to, bytes_to[-1] * np.arange(1, PARTS) / PARTS) + 1
+    return sorted({*ends.tolist(), len(lists[0])})
+
+
+def _add(
+    graph: fx.Graph, op: RecordedOp, nodes: dict[int, fx.Node], number: Callable[[], Any], ends: Sequence[int]
+) -> None:
+    """Add an op to the graph, in parts that end there, and a node for each of its results that is a tensor."""
     args, kwargs = op.call(lambda tensor: nodes[tensor.number], number)
-    node = graph.create_node("call_function", op.op, args, kwargs, name=op.op.overloadpacket.__name__)
-    node.meta.update(op.meta)
 
     def take(part: Any, source: fx.Node) -> None:
         if isinstance(part, Result):
@@ -112,7 +144,11 @@ def _add(graph: fx.Graph, op: RecordedOp, nodes: dict[int, fx.Node], number: Cal
                 if any(isinstance(leaf, Result) for leaf in pytree.tree_leaves(inner)):
                     take(inner, graph.call_function(getitem, (source, at)))
 
-    take(op.returned, node)
+    for part in [slice(*ends) for ends in pairwise([0, *ends])] or [slice(None)]:
+        own = [value[part] if isinstance(value, list) and len(value) == sum(ends[-1:]) else value for value in args]
+        node = graph.create_node("call_function", op.op, tuple(own), kwargs, name=op.op.overloadpacket.__name__)
+        node.meta.update(op.meta)
+        take(op.returned[part] if ends and op.returned else op.returned, node)
 
 
 class StepNames:
@@ -250,7 +286,7 @@ class _Counter(Recorder):  # type: ignore[no-untyped-call]
         """Run an op on values that follow from the inputs; one that gives Python a number on zeros, too."""
         if sort.writes or sort.is_random or not (sort.gives_values or super()._constants(tensors)):
             what = f"op {func}, whose bytes depend on values or are not known,"
-            raise self._refused(what, "use torch.where or fixed sizes there, or register a fake")
+            raise self.refused(what, "use torch.where or fixed sizes there, or register a fake")
         return super()._run_alone(func, sort, tensors, *call)
 
     def _constants(self, tensors: list[torch.Tensor]) -> dict[int, torch.Tensor]:

@@ -44,8 +44,12 @@ with needed_by("PyTorch programs"):
         UnsupportedOperatorException,
     )
 
+    # The types of tensors that optimizers and norms give to ops on lists
+    from torch.optim.optimizer import _foreach_supported_types as optimized_types
+
     # Nests of arguments and results
     from torch.utils import _pytree as pytree
+    from torch.utils._foreach_utils import _foreach_supported_types as listed_types
 
     # Errors of ops whose sizes depend on values
     VALUE_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
@@ -104,6 +108,8 @@ with needed_by("PyTorch programs"):
         aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
         aten._scaled_dot_product_flash_attention_for_cpu_backward: aten._scaled_dot_product_flash_attention_backward,
     }
+    # Recurrent layers, which cuDNN has kernels of
+    RECURRENT = (torch._VF.lstm, torch._VF.gru, torch._VF.rnn_tanh, torch._VF.rnn_relu)
     # Attributes of a module that a planned model shares with its model
     MODULES = "_modules"
     REGISTRIES = ("_parameters", "_buffers", MODULES)
@@ -171,6 +177,11 @@ sequence_number: Callable[[Any], int] = methodcaller("_sequence_nr")
 """The number that an op of autograd got in the forward pass."""
 schema_of: Callable[[Any], Any] = attrgetter("_schema")
 """The arguments and results of an op, and which of them it writes to."""
+
+
+def runs_by_cudnn(tensor: torch.Tensor) -> bool:
+    """Whether a recurrent layer of this input runs by cuDNN: its weights lie in one buffer, whose address it reads."""
+    return tensor.is_cuda and torch.backends.cudnn.enabled
 
 
 def is_profiling() -> bool:

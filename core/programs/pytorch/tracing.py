@@ -138,6 +138,12 @@ class TorchProgram:
     exported: ExportedProgram | None = None  # of a forward program, its graph module being `module`
     source: nn.Module | None = None  # the model that was exported, whose own call may take another branch
 
+    @property
+    def device(self) -> torch.device:
+        """The CUDA device of the first argument that is on one, else the CPU."""
+        found = (value.device for value in self.arguments if isinstance(value, torch.Tensor) and value.is_cuda)
+        return next(found, torch.device("cpu"))
+
 
 class Held(NamedTuple):
     """A tensor that a program is given: its placeholder's name, its role, itself, and the caller's name of it."""
@@ -273,6 +279,8 @@ def foreign_code(where: str, what: str) -> Iterator[None]:
         text = str(error).strip().split("\n")[0].split(". ")[0].removesuffix(".") or type(error).__name__
         if "fake impl" in text:
             text += " (register one with torch.library.register_fake)"
+        if "UntypedStorage" in text:
+            text = "cuDNN has all weights of an LSTM, GRU or RNN in one buffer: set torch.backends.cudnn.enabled=False"
         raise ProgramError(f"{where}: {what}{line_of(error)}: {text}") from None
 
 

@@ -14,6 +14,7 @@ from schedopt.core.programs.pytorch import runtime as torch_runtime
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import check_module, reorder, results_of
+from schedopt.core.programs.pytorch.tracing import TorchProgram
 from schedopt.core.programs.runtime import check_equal, check_order
 from torch import nn
 from torch.utils._pytree import tree_leaves
@@ -96,6 +97,38 @@ def test_a_result_that_differs_is_named():
     one, other = (results_of(program, program.module, arguments) for arguments in (program.arguments, others))
     with pytest.raises(ScheduleError, match="result 0 would not be bitwise"):
         check_equal("", one, other)
+
+
+def test_results_that_no_kernel_repeats_are_warned_of_on_cuda_and_others_compared(monkeypatch):
+    """Kernels that repeat are asked for, whatever the process has asked for."""
+    asked = []
+
+    def noise(x: torch.Tensor) -> torch.Tensor:
+        asked.append(torch.are_deterministic_algorithms_enabled())
+        return x + len(asked)
+
+    with torch.library._scoped_library("noises", "DEF") as library:
+        library.define("noise(Tensor x) -> Tensor")
+        library.impl("noise", noise, "CompositeExplicitAutograd")
+        library.impl("noise", torch.empty_like, "Meta")
+        graph = torch.fx.Graph()
+        x = graph.placeholder("x")
+        noises = graph.call_function(torch.ops.noises.noise.default, (x,))
+        double = graph.call_function(torch.ops.aten.mul.Tensor, (x, 2))
+        graph.output((noises, double))
+        module = torch.fx.GraphModule(torch.nn.Module(), graph)
+        other = copy.deepcopy(module)
+        node = next(iter(other.graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor)))
+        node.args = (node.args[0], 3)
+        program = TorchProgram("odd", module, (torch.ones(2),), ("input",), ("x",), ("output", "output"))
+        with pytest.raises(ScheduleError, match="odd: result 0 would not be bitwise"):
+            check_module(program, module)
+        monkeypatch.setattr(TorchProgram, "device", torch.device("cuda"))
+        with pytest.warns(UserWarning, match="odd: 1 of 3 results, the first of them result 0, have other bits"):
+            check_module(program, module)
+        with pytest.warns(UserWarning, match="odd: 1 of 3"), pytest.raises(ScheduleError, match="odd: result 1 would"):
+            check_module(program, other)
+    assert asked == [False, False, *[True] * 6] and not torch.are_deterministic_algorithms_enabled()
 
 
 @pytest.mark.slow

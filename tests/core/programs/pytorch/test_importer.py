@@ -12,9 +12,11 @@ from models.torch_programs import MODELS, Run, build, op_of, same_bits
 from schedopt import Problem, ProgramError, Schedule
 from schedopt.core.model.simulator import simulate
 from schedopt.core.programs.options import Roofline
-from schedopt.core.programs.pytorch.importer import graph_of
+from schedopt.core.programs.pytorch.importer import Import, graph_of
 from schedopt.core.programs.pytorch.program import program_of
+from schedopt.core.programs.pytorch.tracing import TorchProgram
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 ORDERS = 6
 WITH_A_SIBLING = {"normed-sgd", "language-sgd", "recurrent"}
@@ -194,6 +196,22 @@ def test_the_size_of_a_view_is_what_a_copy_of_it_takes():
     assert sizes == {"t_1": 144, "slice_1": 96, "slice_2": 24, "slice_3": 4, "expand": 4, "slice_4": 0, "slice_5": 0}
     problem = Problem(graph)
     assert simulate(problem, Schedule.single_device(graph.input_order)).peak == 120 + 4 * 144 - 48
+
+
+def test_of_a_program_on_cuda_the_bytes_in_the_cpus_memory_do_not_count():
+    graph = torch.fx.Graph()
+    x, weight = graph.placeholder("x"), graph.placeholder("weight")
+    left = graph.call_function(torch.ops.aten.relu.default, (x,))
+    moved = graph.call_function(torch.ops.aten._to_copy.default, (left,), {"device": torch.device("cpu")})
+    graph.output((graph.call_function(torch.ops.aten.add.Tensor, (moved, weight)),))
+    with FakeTensorMode():
+        there, here = torch.empty(10, device="cuda"), torch.empty(10)
+    for given, sizes, held in (((there, here), [[40], [0], [0]], 40), ((here, here.clone()), [[40]] * 3, 80)):
+        module = torch.fx.GraphModule(nn.Module(), graph)
+        program = TorchProgram("moved", module, given, ("input", "parameter"), ("x", "weight"), ("output",))
+        ops, residents = Import(program, Roofline(), None).run()
+        assert [op["outputs"] for op in ops] == sizes
+        assert sum(resident.size for resident in residents) == held
 
 
 def once(graph):

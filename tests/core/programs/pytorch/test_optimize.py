@@ -4,6 +4,7 @@ import copy
 import pickle
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,13 @@ import schedopt
 import torch
 from models import torch_models
 from schedopt import ProgramError, UsageError, optimize
+from schedopt.core.graph.builder import GraphBuilder
 from schedopt.core.model.allocators import Allocator
 from schedopt.core.programs.pytorch import plans
+from schedopt.core.programs.pytorch.importer import Import
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import begin_anew, held_bytes, measured_costs, peak_of
+from schedopt.core.programs.pytorch.tracing import TorchProgram
 from schedopt.core.solve import reserving
 from torch import nn
 from torch.utils._pytree import tree_flatten
@@ -156,38 +160,46 @@ def test_plans_are_for_what_an_allocator_reserves(monkeypatch, capsys):
 
 
 def test_the_allocator_in_use_is_read_off_pytorch_and_its_plan_begins_anew(monkeypatch):
-    done = []
+    done, product, sum_ = [], GraphBuilder("product"), GraphBuilder("sum")
+    product.add_op("addmm_3")
+    sum_.add_op("add_3")
+    in_use = partial(plans.allocator_in_use, product.build())
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert str(plans.allocator_in_use()) == "cuda:max_split_size_mb:64,cublas_workspace::8320:1"
+    assert str(in_use()) == "cuda:max_split_size_mb:64,cublas_workspace::8320:1"
+    assert str(plans.allocator_in_use(sum_.build())) == "cuda:max_split_size_mb:64"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native", raising=False)
     monkeypatch.setattr(torch.backends.cuda, "cublas_workspace_size", lambda: 2**25, raising=False)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("emptied"))
     monkeypatch.setattr(torch, "empty", lambda size, **given: done.append((size, str(given["device"]))))
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    assert str(plans.allocator_in_use()) == "cuda:expandable_segments:True,cublas_workspace::32768:1"
+    assert str(in_use()) == "cuda:expandable_segments:True,cublas_workspace::32768:1"
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "of_tomorrow:True")
     with pytest.warns(UserWarning, match=r"plans are for live bytes, .*: unknown allocator option 'of_tomorrow'"):
-        assert plans.allocator_in_use() is None
+        assert in_use() is None
     monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "cudaMallocAsync")
-    assert plans.allocator_in_use() is None
+    assert in_use() is None
     module = torch.fx.GraphModule(nn.Module(), torch.fx.Graph())
     begin_anew(module)
     assert not done
     module.meta["opening_block"] = 4096, torch.device("cuda:1")
     begin_anew(module)
+    begin_anew(module)
     assert done == ["emptied", (4096, "cuda:1")]
 
 
 @pytest.mark.slow
-def test_a_plan_on_cuda_is_for_its_allocator_and_its_block_is_opened_once_it_is_checked(monkeypatch, tmp_path, capsys):
+def test_a_plan_on_cuda_is_for_its_allocator_and_its_block_is_opened_before_its_first_run(
+    monkeypatch, tmp_path, capsys
+):
     """As far as a CPU can play CUDA: a model and a step, each with the block of its plan."""
     opened = []
     monkeypatch.setattr(reserving, "OTHER_SEEDS", 0)
     monkeypatch.setattr(reserving, "OTHER_EVALUATIONS", 1)
-    monkeypatch.setattr(plans, "device_of", lambda program: torch.device("cuda"))
-    monkeypatch.setattr(plans, "allocator_in_use", lambda: Allocator())
+    monkeypatch.setattr(TorchProgram, "device", torch.device("cuda"))
+    monkeypatch.setattr(Import, "_bytes", lambda program, tensor, size: size)
+    monkeypatch.setattr(plans, "allocator_in_use", lambda graph: Allocator())
     monkeypatch.setattr(plans, "measured_costs", lambda program, device, **how: measured_costs(program, "cpu"))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: opened.append([]))
     empty = torch.empty
@@ -197,7 +209,10 @@ def test_a_plan_on_cuda_is_for_its_allocator_and_its_block_is_opened_once_it_is_
     layers = [nn.Linear(600, 2000), nn.ReLU(), nn.Linear(2000, 3000), nn.ReLU(), nn.Linear(3000, 600)]
     model, x = nn.Sequential(*layers).eval(), torch.randn(1000, 600)
     with torch.no_grad():
-        optimize(model, x, evaluations=1)(x)
+        planned = optimize(model, x, evaluations=1)
+        planned(x)  # checked, with the model's own results
+        assert not opened
+        planned(x), planned(x)
     assert len(opened) == 1 and opened[0][0] > 2**20
 
     def step(x):

@@ -3,10 +3,12 @@
 import copy
 import functools
 import random
+import re
 import signal
 import threading
 import warnings
 import weakref
+from collections import Counter
 from contextlib import nullcontext
 from unittest.mock import Mock
 
@@ -18,7 +20,7 @@ from models import torch_models
 from models.seeds import mostly_slow
 from schedopt import ProgramError, ScheduleError, UsageError
 from schedopt.core.base.speed import without_gc
-from schedopt.core.programs.pytorch import own_step
+from schedopt.core.programs.pytorch import own_step, torch_internals
 from schedopt.core.programs.pytorch.program import as_call
 from schedopt.core.programs.pytorch.run import peak_of
 from schedopt.core.programs.pytorch.tracing import RECORDING
@@ -584,6 +586,7 @@ def margins(h):
 
 ENCODER = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 4, batch_first=True), 1).eval()
 KEPT = nn.Parameter(torch.ones(6, 4))
+STORAGE = KEPT.untyped_storage()
 
 
 def padded(h):
@@ -657,6 +660,7 @@ def exchanged(h):
         *(refilled, lambda h: refilled(h, torch.from_dlpack)),
         lambda h: torch.func.hessian(lambda x: (x.tanh() @ KEPT.T).sum())(h[0]).sum(),
         lambda h: (h * inputs(h.detach())).sum(),
+        lambda h: (h.flatten() * torch.empty(0).set_(STORAGE)).sum(),
         lambda h: torch.func.jvp(lambda x: x.tanh() @ KEPT.T, (h,), (torch.ones_like(h),))[1].sum(),
         lambda h: h.quantile(torch.tensor([0.1, 0.9]), dim=1).sum() + h.median(),
         lambda h: (h * 2).t_().unsqueeze_(0).squeeze_().sum(),
@@ -1031,6 +1035,51 @@ def test_planning_while_a_profiler_warms_up_leaves_it_alone():
         planned(*mine.args)
         profiler.step()
     assert "aten::addmm" in seen[0]
+
+
+def test_a_recurrent_layer_of_cudnn_is_refused_with_its_line(monkeypatch):
+    layer = nn.GRU(3, 4)
+    monkeypatch.setattr(torch_internals, "runs_by_cudnn", lambda tensor: True)
+    text = (
+        r"test_own_step.py:\d+: a recurrent layer of cuDNN cannot be recorded; set torch.backends.cudnn.enabled = False"
+    )
+    with pytest.raises(ProgramError, match=text):
+        schedopt.optimize(lambda x: layer(x)[0].sum(), torch.ones(2, 3))
+
+
+@pytest.mark.slow
+def test_an_op_on_lists_is_cut_so_that_its_first_part_runs_before_the_last_gradient_is_there():
+    """What is checked is the step as it was recorded, with the op whole."""
+    model = nn.Sequential(*[nn.Linear(200, 200) for _ in range(8)], nn.Linear(200, 3))
+    optimizer = optim.AdamW(model.parameters(), foreach=True)
+    kinds = Counter()
+
+    def step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model[0].parameters(), 100.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    x = torch.randn(2, 200)
+    graph = schedopt.import_model(step, x)
+    kinds.update(re.sub(r"_\d+$", "", name) for name in graph.op_names)
+    assert kinds["_foreach_addcdiv_"] == kinds["_foreach_lerp_"] == 9 and kinds["_foreach_norm"] == 2
+    result = schedopt.solve(graph, time_limit=1)
+    assert result.input_value - result.peak_memory > 4 * 160_000  # half of the gradients, as there is no other gain
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    for _ in range(3):
+        step(x)
+    expected = [parameter.detach().clone() for parameter in model.parameters()]
+    with torch.no_grad():
+        for parameter, value in zip(model.parameters(), before, strict=True):
+            parameter.copy_(value)
+    optimizer.state.clear()
+    planned = schedopt.optimize(step, x, time_limit=1)
+    for _ in range(3):
+        planned(x)
+    assert all(map(torch.equal, model.parameters(), expected))
 
 
 @pytest.mark.slow

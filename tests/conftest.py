@@ -94,8 +94,7 @@ def tiny_weights(tmp_path_factory):
             for devices in (2, 3):
                 path = folder / f"{method}-{task}-{devices}.safetensors"
                 write_regal_weights(path, task=task, devices=devices, encoder=encoder)
-    for task in ("memory", "runtime"):
-        write_direct_weights(folder / f"direct-{task}.safetensors", task=task)
+    write_direct_weights(folder / "direct-runtime-types.safetensors", types=True)
     return folder
 
 

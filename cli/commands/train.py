@@ -374,7 +374,7 @@ def network_command(method: str) -> Callable[..., None]:
         validation: list[str] | None = typer.Option(
             None, help="Other graphs, or a folder, to validate on; repeatable."
         ),
-        config: str | None = typer.Option(None, help="YAML file of settings. (default: those of the shipped weights)"),
+        config: str | None = typer.Option(None, help="YAML file of settings. (default: the shipped weights', if any)"),
         recipe: str | None = typer.Option(
             None, help="Runs one after the other: a file, or shipped weights by name. (default: one run)"
         ),

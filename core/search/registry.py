@@ -310,12 +310,12 @@ _LINES: dict[str, Method] = {
     ),
     "direct": _on_several(
         "schedopt.policies.direct.solve:solve",
-        "One pass: a graph neural network gives priorities, decoded once or as the best of 16; no search",
+        "One pass: a rule or a graph neural network gives priorities, decoded once or as the best of 16; no search",
         "ours; REGAL 5.2",
         searches=False,
         flags=("decode", "width", "weights"),
         trainer="schedopt.policies.direct.training",
-        training="Train direct, a network that schedules in one pass, by imitation and by REINFORCE.",
+        training="Train direct, a network that schedules in one pass, by REINFORCE.",
     ),
 }
 

@@ -18,19 +18,19 @@ from ...core.solvers.placements.list_schedulers import mean_times, starting_orde
 from ...core.solvers.placements.peak_annealing import FIRST_BEAM, decode_keys, place
 
 PATIENCE = 0.5  # of the rule: in the middle of what the lazy decoder's searches start from
+GUMBEL, WAITING = 0.025, 0.6  # spreads of draws: of ops' keys, and of the patience
 NODE_FEATURES = 20
-LINK_FEATURES = 3  # more of an op, of links or else of devices that differ, which only networks with `links` see
+DEVICE_FEATURES = 3  # more of an op, which only networks with `types` see
 
 
 class Seen(NamedTuple):
     """A problem as the network sees it."""
 
-    nodes: Any  # features of the ops, shape `(ops, NODE_FEATURES + LINK_FEATURES)`, float32; see `seen`
+    nodes: Any  # features of the ops, shape `(ops, NODE_FEATURES + DEVICE_FEATURES)`, float32; see `seen`
     # sources, targets: ops that the edges lead from and to, shape `(edges,)`
     sources: IndexArray
     targets: IndexArray
     rule: Any  # keys of the rule, shape `(ops + 1,)`, float32; see `rule_keys`
-    transfers_take_time: bool  # whether transfers take time that counts
 
 
 def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
@@ -47,7 +47,7 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
     paid = problem.task == "runtime" and problem.transfers_take_time
     latency, per_byte = problem.machine.mean_link
     sent = (made * per_byte + latency * (made > 0)) if paid else np.zeros(ops)
-    links = _links(problem, read, mean) if paid else _devices(problem, longest)
+    devices = _devices(problem, longest) if has_types(problem) else np.zeros((DEVICE_FEATURES, ops))
     least_first, depth = places_in(_least_peak_first(problem, stop)), np.array(levels(graph), np.float64)
     if stop():
         raise Cancelled
@@ -71,8 +71,8 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
     work = float(runtime.sum()) / problem.devices
     share = np.log(max(work, 1e-300) / longest) if runtime.any() else 0.0
     everywhere = (np.log(problem.devices), share, np.log(max(ops, 1)) / 5)
-    nodes = np.column_stack([*columns, *(np.full(ops, value) for value in everywhere), *links]).astype(np.float32)
-    return Seen(nodes, sources, targets, rule_keys(problem, least_first, ahead), paid)
+    nodes = np.column_stack([*columns, *(np.full(ops, value) for value in everywhere), *devices]).astype(np.float32)
+    return Seen(nodes, sources, targets, rule_keys(problem, least_first, ahead))
 
 
 def rule_keys(problem: Problem, least_first: FloatArray | None = None, ahead: FloatArray | None = None) -> Any:
@@ -86,29 +86,32 @@ def rule_keys(problem: Problem, least_first: FloatArray | None = None, ahead: Fl
     return np.append(keys, PATIENCE).astype(np.float32)
 
 
-def _links(problem: Problem, read: Any, mean: float) -> FloatArray:
-    """Return the costs of links against a mean runtime, as logarithms, shape `(LINK_FEATURES, ops)`; see `seen`."""
-    graph, ops = problem.graph, problem.graph.num_ops
-    latency, per_byte = problem.machine.mean_link
-    fetched = read * per_byte + latency * np.diff(graph.inputs[0])
-    sending = float(graph.tensor_size.sum()) / max(1, graph.num_tensors) * per_byte + latency
-    return np.log1p(np.stack([fetched, np.full(ops, sending), np.full(ops, latency)]) / mean)
-
-
 def _devices(problem: Problem, longest: float) -> FloatArray:
-    """Return which devices run an op, and their ops' work for each; zeros where all are alike; as `_links`."""
-    able = np.isfinite(possible_times(problem))
-    if able.all():
-        return np.zeros((LINK_FEATURES, len(able)))
-    kinds, kind = np.unique(able, axis=0, return_inverse=True)
+    """Return which devices run an op, and their ops' work for each, shape `(DEVICE_FEATURES, ops)`."""
+    kinds, kind = np.unique(np.isfinite(possible_times(problem)), axis=0, return_inverse=True)
     each = np.bincount(kind.ravel(), mean_times(problem)) / kinds.sum(axis=1)
     shares = np.stack([kinds.mean(axis=1), each / max(float(each.max()), 1e-300), np.log1p(each / longest)])
     return shares[:, kind.ravel()]
 
 
 def has_types(problem: Problem) -> bool:
-    """Whether transfers are free and some op cannot run on some device."""
-    return not problem.transfers_take_time and not np.isfinite(possible_times(problem)).all()
+    """Whether the makespan counts, transfers are free, and some op cannot run on some device."""
+    is_free = problem.task == "runtime" and not problem.transfers_take_time
+    return is_free and not np.isfinite(possible_times(problem)).all()
+
+
+def drawn(keys: Any, count: int, rng: np.random.Generator) -> Any:
+    """Draw rows around keys, whose orders are as likely as Plackett-Luce says, shape `(count, ops + 1)`, float32."""
+    ops = keys[:-1] + (GUMBEL * rng.gumbel(size=(count, len(keys) - 1))).astype(np.float32)
+    waits = np.abs(keys[-1] + WAITING * rng.standard_normal((count, 1), dtype=np.float32))
+    return np.hstack((ops, waits))
+
+
+def to_decode(keys: Any, count: int, rng: np.random.Generator) -> Any:
+    """Return keys and draws around them, the first of which stays on one device, shape `(count, ops + 1)`, float32."""
+    rows = drawn(keys, count - 1, rng)
+    rows[:1, -1] = ONE_DEVICE
+    return np.vstack((keys, rows))
 
 
 def _least_peak_first(problem: Problem, stop: Callable[[], bool] = lambda: False) -> IndexArray:
@@ -151,8 +154,9 @@ def decode(search: Search, keys: Any) -> None:
         _place_order(search, order_of(graph, row))
 
 
-def values_of(problem: Problem, keys: Any) -> FloatArray:
-    """Return the value of the schedule of each row of keys, microseconds or bytes, shape `(rows,)`."""
+def values_of(problem: Problem, keys: Any, look: Callable[[], None] = lambda: None) -> FloatArray:
+    """Return the value of the schedule of each row of keys, microseconds or bytes, `(rows,)`; `look` may raise."""
+    look()
     if problem.task == "runtime":
         if not (problem.is_symmetric or problem.transfers_take_time):
             return starting_orders(problem, keys)[1]
@@ -164,6 +168,7 @@ def values_of(problem: Problem, keys: Any) -> FloatArray:
         return values
     values = np.empty(len(keys))
     for at, row in enumerate(keys):
+        look()
         search = Search(problem)
         _place_order(search, order_of(problem.graph, row))
         values[at] = search.best_value

@@ -1,16 +1,16 @@
-"""`direct` at work: a network sees the graph once and gives keys, which are decoded once or 16 times; no search."""
+"""`direct` at work: a rule or a network gives keys, which are decoded once or with draws around them; no search."""
 
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
+from ...core.base.errors import UsageError
 from ...core.base.speed import seconds_for
 from ...core.problem.problem import Problem
 from ...core.search.parameters import parameter
 from ...core.search.search import Cancelled, Search
-from ..networks.shipped import WithWeights, weights_file
-from .keys import decode, has_types, rule_keys, seen
+from ..networks.shipped import WithWeights, described
+from .keys import decode, has_types, rule_keys, seen, to_decode
 
 # A round of messages takes about two kilobytes per edge, and nothing interrupts it
 MOST_EDGES = 200_000
@@ -19,7 +19,7 @@ OP = 50.0  # numbers sorted in the time of finding the features of an op, at lea
 
 @dataclass(frozen=True)
 class Parameters(WithWeights):
-    """How the network's keys are decoded."""
+    """Where keys come from, and how they are decoded."""
 
     method: ClassVar[str] = "direct"
     room: ClassVar[str] = "direct"
@@ -32,25 +32,33 @@ class Parameters(WithWeights):
     width: int = parameter(16, "keys that sample decodes, the most likely ones among them", low=1, high=4096)
     weights: str = parameter("", "a file of schedopt train direct, or a shipped name (default: one that fits)")
 
-    def file(self, problem: Problem) -> Path:
-        """Return the weights that are named, or else those that learned from such devices."""
-        is_typed = not self.weights and problem.task == "runtime" and has_types(problem)
-        return weights_file("direct-runtime-types") if is_typed else super().file(problem)
+    def file(self, problem: Problem) -> Any:
+        """Return the weights that are named, or else those that learned from such devices; None for the rule alone."""
+        if not (self.weights or has_types(problem)):
+            return None
+        file = super().file(problem)
+        if described(file, ("types",))[0] and not has_types(problem):
+            only = "for makespans where transfers are free and some op cannot run on some device"
+            raise UsageError(f"{self.weights}: these weights are {only}; leave them out, or train others")
+        return file
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Offer the schedules of the network's keys; else those of the rule that it corrects, with a note."""
-    # On one thread the last bits of what the network gives do not depend on their number.
+    """Offer the schedules of the network's keys, or else of the rule that it corrects, and of draws around them."""
     if search.exhausted():
         return
-    keys = None if parameters.decode == "rule" else _keys(search, parameters)
+    problem, keys = search.problem, None
+    if parameters.decode != "rule" and (file := parameters.file(problem)):
+        keys = _keys(search, parameters.network(file))
     if search.interrupt.is_set():
         return
-    decode(search, rule_keys(search.problem)[None] if keys is None else keys)
+    width = int(min(parameters.width, search.evaluations_left)) if parameters.decode == "sample" else 1
+    decode(search, to_decode(rule_keys(problem) if keys is None else keys, max(1, width), search.rng))
 
 
-def _keys(search: Search, parameters: Parameters) -> Any:
-    """Return the rows of keys to decode, shape `(rows, ops + 1)`; None with a note."""
+def _keys(search: Search, network: Any) -> Any:
+    """Return the most likely keys, shape `(ops + 1,)`; None with a note."""
+    # On one thread the last bits of what the network gives do not depend on their number.
     import torch
 
     from ..networks.message_passing import using_threads
@@ -63,11 +71,7 @@ def _keys(search: Search, parameters: Parameters) -> Any:
     if edges > MOST_EDGES:
         why = f"{edges:,} edges are too many for direct's network, which takes {MOST_EDGES:,}"
     elif search.has_time_for(seconds_for(OP * graph.num_ops)):
-        network = parameters.network(parameters.file(search.problem))
         with suppress(Cancelled), torch.inference_mode(), using_threads(1), heeding(search, network):
-            policy = network(batch_of([seen(search.problem, search.exhausted)]))
-            width = int(min(parameters.width, search.evaluations_left)) if parameters.decode == "sample" else 1
-            (rows,) = policy.to_decode(max(1, width), search.rng)
-            return rows
+            return network(batch_of([seen(search.problem, search.exhausted)])).most_likely()[0]
     search.note(f"{graph.name}: {why}; the rule that it corrects gives the keys")
     return None

@@ -102,7 +102,7 @@ def order_search(path: Path, evaluations: int, seed: int) -> OrderSearch:
     def key(problem: Problem) -> str:
         return f"{graph_hash(problem.graph)}-{evaluations}-{seed}"
 
-    return OrderSearch(path, "order", "order-search", evaluations, seed, key)
+    return OrderSearch(path, "order-search", evaluations, seed, key)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Training, as both papers' methods do it: the loop in phases, settings, the folder of a run, evolution strategies."""
+"""Training, as both papers' methods do it: the loop in phases, settings and the folder of a run."""

@@ -14,12 +14,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
+import torch._dynamo  # which Adam loads: here Ctrl-C need not wait for it
 from torch import Tensor, nn
 
-from ...core.base.arrays import FloatArray, IntArray
+from ...core.base.arrays import IntArray
 from ...core.base.errors import ClusterError, TrainingError, UsageError
 from ...core.graph.graph import CostGraph
+from ...core.search.search import Cancelled
 from ..networks.message_passing import using_threads
 from ..networks.network import PolicyNetwork, write_network
 from ..networks.shipped import weights_file
@@ -78,6 +79,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
         self._measured: dict[str, list[float]] = {}
         self._last: dict[str, float] = {}
         self._clock = self._checkpointed = 0.0
+        self._must_stop: Callable[[], bool] = lambda: False
         is_there = run_folder.has_checkpoint(self.folder)
         checkpoint: Any = run_folder.read_checkpoint(self.folder, self.settings) if is_there else None
         with torch.random.fork_rng(devices=[]):  # which leaves torch's generator as it was
@@ -212,6 +214,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
             return True
         run_folder.open_folder(self.folder, self.parameters, self.place)
         self._clock = self._checkpointed = time.monotonic()
+        self._must_stop = must_stop
         with run_folder.board_of(self.folder, self.place) as board, _repeatable(self.parameters), self._at_work():
             try:
                 end_epoch = partial(self._end_epoch, board, on_epoch, must_stop, on_graph)
@@ -235,9 +238,12 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
                 measured = {name: values[:] for name, values in self._measured.items()}
                 try:
                     self._step(phase, batch)
-                except ClusterError:
+                except (ClusterError, Cancelled) as error:
                     self._measured = measured  # this step is done again
-                    raise
+                    if isinstance(error, ClusterError):
+                        raise
+                    self._write_checkpoint()
+                    return False
                 self.place.batch += 1
                 self.place.step += 1
                 self._count_time()
@@ -250,6 +256,11 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
                 if is_stopped:
                     return False
         return True
+
+    def _look(self) -> None:
+        """Raise `Cancelled` if told to stop: for long steps."""
+        if self._must_stop():
+            raise Cancelled
 
     def _step(self, phase: Phase, batch: Batch) -> None:
         """One step of Adam on the phase's loss."""
@@ -378,24 +389,3 @@ def _repeatable(parameters: TrainingSettings) -> Iterator[None]:
             yield
     finally:
         torch.use_deterministic_algorithms(before)
-
-
-# Antithetic evolution strategies: a gradient from the values of perturbed parameters alone (Salimans et al. 2017) ----
-
-
-def directions(pairs: int, size: int, rng: np.random.Generator) -> Tensor:
-    """Draw the directions of the perturbations from N(0, I), shape `(pairs, size)`."""
-    return torch.from_numpy(rng.standard_normal((pairs, size), dtype=np.float32))
-
-
-def centred_ranks(fitness: FloatArray) -> FloatArray:
-    """Return the ranks of all values, scaled to -0.5 for the smallest and 0.5 for the largest; equals share a rank."""
-    ranks: FloatArray = (rankdata(fitness.ravel()) - 1) / (fitness.size - 1) - 0.5
-    return ranks.reshape(fitness.shape)
-
-
-def estimated_gradient(fitness: FloatArray, directions: Tensor, sigma: float) -> Tensor:
-    """Estimate the gradient of the expected fitness under the perturbations, shape `(size,)`."""
-    # Algorithm 1 of Salimans et al., on pairs of opposite perturbations (section 2).
-    halves = torch.from_numpy((fitness[0] - fitness[1]) / 2).to(directions)
-    return halves @ directions / (len(directions) * sigma)

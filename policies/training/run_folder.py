@@ -229,7 +229,6 @@ class OrderSearch(NamedTuple):
     """The search for orders to imitate, or to validate against, once per problem; a file keeps them."""
 
     path: Path  # the file
-    what: str  # one of its orders
     method: str
     evaluations: int
     seed: int
@@ -245,7 +244,7 @@ class OrderSearch(NamedTuple):
         """Return an order of each problem, or None if told to stop; those on disk are not searched for again."""
         keys = list(map(self.key, problems))
         search = partial(searched_order, self.method, self.evaluations, self.seed)
-        with closing(JsonLines(self.path, f"{self.what}s", "delete the file to search again")) as file:
+        with closing(JsonLines(self.path, "orders", "delete the file to search again")) as file:
             known: dict[str, Any] = {key: record["order"] for key, record in file.records.items()}
             wanted = dict(zip(keys, problems, strict=True))
             missing = {key: problem for key, problem in wanted.items() if key not in known}
@@ -267,7 +266,7 @@ class OrderSearch(NamedTuple):
             return []
         with screen.compiling():
             warm_up(problems[0], parse_method(self.method))
-        with screen.counting(f"{self.what}s {purpose}", len(problems)) as bar:
+        with screen.counting(f"orders {purpose}", len(problems)) as bar:
             return self.found(problems, jobs, lambda done: bar(done=done), must_stop)
 
 

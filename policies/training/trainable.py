@@ -27,9 +27,10 @@ _ORDERS = (
 )
 _SCHEDULES = (
     "Synthetic graphs are drawn once and taken again and again, each with devices and links of its own; so are "
-    f"GRAPHS. A tenth of those {_ASIDE} The plans to imitate are searched once and kept in the folder.\n\n"
+    f"GRAPHS. A tenth of those {_ASIDE}\n\n"
     "Each epoch ends with a validation: how much better one pass and the best of 16 are than the rule that the "
-    f"network corrects. The weights with the largest improvement are kept. {_SETTINGS}"
+    "network corrects. The weights with the largest improvement are kept. Settings are those of --config; options "
+    f"win over them, and config.yaml in the folder shows them all. {_RESUME}"
 )
 _DISTRIBUTIONS = (
     "Synthetic graphs (A.1.4) are drawn when they are first needed, and taken again and again; so are GRAPHS. A "

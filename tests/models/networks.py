@@ -33,7 +33,6 @@ def write_direct_weights(path, seed=0, **shape):
     with random.fork_rng():
         random.manual_seed(seed)
         network = DirectNetwork(DirectNetworkParameters(**(TINY_DIRECT | shape)))
-        for head in (network.of_op, network.of_graph):
-            head[-1].reset_parameters()
+        network.of_op[-1].reset_parameters()
         write_network(path, network)
     return path

@@ -4,7 +4,7 @@
         [--latency 5us] [--seed 1000]
 
 For the makespan a line per row says how much better it is than all ops on one device, in percent, for the peak than the
-rule; means over graphs with 95% intervals. `auto` has 2,000 evaluations. Its plan's order is what imitation teaches.
+rule; means over graphs with 95% intervals. `auto` has 2,000 evaluations.
 "with one device" takes the better of the two, graph by graph.
 """
 

@@ -1,4 +1,4 @@
-"""One pass of a network beside its rule, list schedulers and searches, for each task and number of devices.
+"""A rule and draws around it beside list schedulers and searches, for each task and number of devices.
 
 usage: python examples/experiments/direct/table.py FOLDER [--graphs N] [--tasks runtime memory] [--devices 2]
            [--bandwidth 10GB/s] [--latency 5us] [--methods METHOD...] [--resume FILE]
@@ -17,15 +17,7 @@ from pathlib import Path
 import numpy as np
 import schedopt
 
-METHODS = (
-    "brkga:evaluations=50000",
-    "direct:decode=rule",
-    "direct:decode=greedy",
-    "direct",
-    "heft",
-    "gp-dfs",
-    "auto:evaluations=1000",
-)
+METHODS = ("brkga:evaluations=50000", "direct:decode=rule", "direct", "heft", "gp-dfs", "auto:evaluations=1000")
 
 
 def main() -> None:

@@ -17,8 +17,7 @@ while (($#)) && [[ $1 != -- ]]; do graphs+=("$1"); shift; done
 methods=brkga,regal:weights=regal-$task-real,regal:weights=regal-$task-transfers,direct,direct:decode=rule,input
 case $task${FREE:+-free} in
   runtime)
-    real=direct:weights=direct-runtime-real
-    methods+=,direct:decode=greedy,$real,$real:decode=greedy,heft,gp-dfs
+    methods+=,heft,gp-dfs
     links=(--bandwidth 10GB/s --latency 5us)
     ;;
   runtime-free) methods+=,regal:weights=regal-runtime,local-search,gp-dfs links=(--memory-limit 16GiB) ;;

@@ -1,5 +1,7 @@
 """Keys of ops: what is seen of a problem, and the schedules of keys."""
 
+import math
+
 import naive
 import numpy as np
 import pytest
@@ -9,12 +11,15 @@ from schedopt.core.model.verifier import verify
 from schedopt.core.solvers.placements import chromosomes
 from schedopt.policies.direct.keys import (
     NODE_FEATURES,
+    ONE_DEVICE,
     PATIENCE,
     PER_ORDER,
     decode,
+    drawn,
     order_of,
     rule_keys,
     seen,
+    to_decode,
     values_of,
 )
 
@@ -47,19 +52,23 @@ def test_units_do_not_matter(task):
     one = seen(Problem(chain_and_twig(), task, devices=3, **links))
     other = seen(Problem(chain_and_twig(1000), task, devices=3, **links | {"latency": 500.0}))
     np.testing.assert_allclose(one.nodes, other.nodes, atol=1e-6)
-    assert one.transfers_take_time == other.transfers_take_time == (task == "runtime")
 
 
-def test_links_are_seen_against_the_mean_op():
+def test_sending_is_seen_where_transfers_take_time_and_devices_where_they_differ():
     """Ops take 2, 3, 1 and 5 us; sending takes 1 us and 1 per byte, of tensors of 4, 2 and 1 bytes."""
-    nodes = seen(Problem(chain_and_twig(), "runtime", devices=2, bandwidth=1e6, latency=1.0)).nodes
-    mean = 11 / 4
-    fetched = np.array([0.0, 5.0, 5.0, 3.0])
-    np.testing.assert_allclose(nodes[:, NODE_FEATURES], np.log1p(fetched / mean), rtol=1e-6)
-    np.testing.assert_allclose(nodes[:, NODE_FEATURES + 1], np.log1p((7 / 3 + 1) / mean), rtol=1e-6)
-    np.testing.assert_allclose(nodes[:, NODE_FEATURES + 2], np.log1p(1 / mean), rtol=1e-6)
-    free = seen(Problem(chain_and_twig(), "runtime", devices=2)).nodes
-    assert not free[:, NODE_FEATURES:].any()
+    free, paid = (Problem(chain_and_twig(), "runtime", devices=2, **links) for links in ({}, {"latency": 1.0}))
+    sent = np.array([1, 1, 1, 0])
+    np.testing.assert_allclose(seen(paid).nodes[:, 16], np.log1p(sent / (11 / 4)), rtol=1e-6)
+    assert not any(seen(problem).nodes[:, NODE_FEATURES:].any() for problem in (free, paid))
+    times = {name: {"x": 1.0 if name in "ab" else None, "y": None if name == "a" else 1.0} for name in "abcd"}
+    for task, bandwidth in (("runtime", math.inf), ("runtime", 1e6), ("memory", math.inf)):
+        machine = Machine((Device("0", "x"), Device("1", "y")), bandwidth, op_times=times)
+        nodes = seen(Problem(chain_and_twig(), task, machine=machine)).nodes
+        assert nodes[:, NODE_FEATURES:].any() == (task == "runtime" and bandwidth == math.inf)
+    machine = Machine((Device("0", "x"), Device("1", "y")), op_times=times)
+    shares = seen(Problem(chain_and_twig(), "runtime", machine=machine)).nodes[:, NODE_FEATURES:]
+    np.testing.assert_allclose(shares[:, 0], [0.5, 1, 0.5, 0.5])
+    np.testing.assert_allclose(shares[:, 1], [0.5, 0.25, 1, 1])  # 1, 1 on two devices, and 2 on one
 
 
 def test_a_graph_without_costs_gives_numbers():
@@ -76,7 +85,7 @@ def test_a_machine_of_equal_devices_is_seen_as_devices_and_others_by_their_means
     one = seen(Problem(graph, "runtime", devices=2, bandwidth=1e6, latency=0.5))
     np.testing.assert_array_equal(equal.nodes, one.nodes)
     np.testing.assert_allclose(other.rule, one.rule)
-    assert (other.nodes[:, -1] < one.nodes[:, -1]).all()
+    assert (other.nodes[:3, 16] < one.nodes[:3, 16]).all()
 
 
 def problem_of(task, seed=0, ops=25, **values):
@@ -166,3 +175,13 @@ def test_nothing_is_offered_where_there_was_no_time_to_decode_before_ctrl_c(monk
     stopped.interrupt.set()
     decode(stopped, rule_keys(problem)[None])
     assert stopped.best is None  # the run then offers the input order
+
+
+def test_of_the_rows_to_decode_the_first_is_the_keys_and_the_second_keeps_to_one_device():
+    keys = rule_keys(problem_of("runtime", bandwidth=1e6))
+    rows = to_decode(keys, 16, np.random.default_rng(0))
+    np.testing.assert_array_equal(rows[0], keys)
+    assert np.flatnonzero(rows[:, -1] < 0).tolist() == [1] and rows[1, -1] == ONE_DEVICE
+    assert len(np.unique(rows[:, 0])) == len(np.unique(rows[:, -1])) == 16
+    np.testing.assert_array_equal(to_decode(keys, 1, np.random.default_rng(0)), keys[None])
+    assert drawn(keys, 5, np.random.default_rng(0)).dtype == np.float32

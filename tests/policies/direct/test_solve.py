@@ -1,5 +1,9 @@
 """The method `direct`: its budget, its weights, and what it does without its network."""
 
+import dataclasses
+import subprocess
+import sys
+
 import naive
 import numpy as np
 import pytest
@@ -16,6 +20,14 @@ from schedopt.policies.direct.keys import rule_keys, values_of
 pytestmark = pytest.mark.usefixtures("tiny_shipped")
 
 
+def typed(ops=30):
+    """Return a problem whose ops run on one of two devices each, or on both."""
+    graph = naive.random_graph(np.random.default_rng([191, 1]), ops)[0]
+    able = [(1.0, None), (None, 1.0), (1.0, 2.0)]
+    times = {name: dict(zip("xy", able[at % 3], strict=True)) for at, name in enumerate(graph.op_names)}
+    return Problem(graph, "runtime", machine=Machine((Device("a", "x"), Device("b", "y")), op_times=times))
+
+
 def problem_of(task="runtime", devices=2, ops=30, seed=1, **values):
     return Problem(naive.random_graph(np.random.default_rng([191, seed]), ops)[0], task, devices, **values)
 
@@ -23,11 +35,12 @@ def problem_of(task="runtime", devices=2, ops=30, seed=1, **values):
 @pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 5, 12])
 @pytest.mark.parametrize("task", ["runtime", "memory"])
-def test_one_file_serves_all_numbers_of_devices(task, devices):
-    once = solve(problem_of(task, devices), "direct:decode=greedy")
-    best = solve(problem_of(task, devices), "direct", seed=3)
+def test_one_file_serves_all_numbers_of_devices(task, devices, tmp_path):
+    named = f":weights={write_direct_weights(tmp_path / 'w.safetensors', task=task)}"
+    once = solve(problem_of(task, devices), f"direct:decode=greedy{named}")
+    best = solve(problem_of(task, devices), f"direct{named}", seed=3)
     assert best.value <= once.value
-    assert best.value == solve(problem_of(task, devices), "direct", seed=3).value
+    assert best.value == solve(problem_of(task, devices), f"direct{named}", seed=3).value
 
 
 def test_the_budget_is_a_decode_per_row():
@@ -83,27 +96,38 @@ def test_list_scheduling_heeds_the_clock_and_leaves_memory_to_its_decoder(monkey
 
 
 @pytest.mark.parametrize("task", ["runtime", "memory"])
-def test_the_rule_alone_is_without_a_network(task, monkeypatch):
+def test_without_weights_that_fit_the_rule_is_drawn_around_and_needs_no_network(task, monkeypatch):
     monkeypatch.setattr(direct, "_keys", None)
     problem = problem_of(task)
-    assert solve(problem, "direct:decode=rule").value == values_of(problem, rule_keys(problem)[None])[0]
+    rule = values_of(problem, rule_keys(problem)[None])[0]
+    assert solve(problem, "direct:decode=greedy").value == solve(problem, "direct:decode=rule").value == rule
+    best = solve(problem, "direct", seed=3).value
+    assert best < rule
+    if task == "runtime":
+        assert best == values_of(problem, keys.to_decode(rule_keys(problem), 16, Search(problem, seed=3).rng)).min()
+    assert solve(typed(), "direct:decode=rule").is_feasible
 
 
-@pytest.mark.parametrize("task", ["runtime", "memory"])
-def test_a_graph_too_large_for_the_network_gets_the_rule(task, monkeypatch):
+def test_direct_without_weights_that_fit_does_without_torch():
+    script = """import sys; import schedopt
+b = schedopt.GraphBuilder("g"); b.add_op("a", outputs=[4], runtime=1); b.add_op("b", inputs=[(0, 0)], runtime=1)
+schedopt.solve(schedopt.Problem(b.build(), "runtime", 2), method="direct"); sys.exit("torch" in sys.modules)"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_graph_too_large_for_the_network_gets_the_rule(monkeypatch):
     monkeypatch.setattr(direct, "MOST_EDGES", 5)
-    problem = problem_of(task)
-    found = solve(problem, "direct")
-    assert found.value == values_of(problem, rule_keys(problem)[None])[0]
+    found, rule = (solve(typed(), f"direct:decode={decode}") for decode in ("greedy", "rule"))
+    assert found.value == rule.value
     assert any("are too many for direct's network" in note for note in found.notes)
 
 
 def test_a_search_that_is_stopped_within_the_network_gets_the_rule(monkeypatch):
-    search = Search(problem_of())
+    search = Search(typed())
     asked = iter([False, True])
     monkeypatch.setattr(search, "exhausted", lambda: next(asked, False))
-    direct.solve(search, parse_method("direct").parameters)
-    assert search.best_value == values_of(search.problem, rule_keys(search.problem)[None])[0]
+    direct.solve(search, parse_method("direct:decode=greedy").parameters)
+    assert search.best_value == solve(typed(), "direct:decode=rule").value
     assert "there was no time for direct's network" in search.notes[0]
 
 
@@ -113,3 +137,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
         solve(problem_of(), f"direct:weights={file}")
     with pytest.raises(FormatError, match="no such file, and no weights of this name"):
         parse_method("direct:weights=nowhere")
+    machine = dataclasses.replace(typed().machine, bandwidth=1e6)
+    for problem in (problem_of(), problem_of(latency=1.0), Problem(typed().graph, "runtime", machine=machine)):
+        with pytest.raises(UsageError, match="these weights are for makespans where transfers are free"):
+            solve(problem, "direct:weights=direct-runtime-types")

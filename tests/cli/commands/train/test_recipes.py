@@ -32,7 +32,7 @@ def toy(name):
         if recipe["method"] == "topoformer":
             phase |= {"nodes": [8, 10], "batch": 2, "teacher_width": 4, "samples": min(phase.get("samples", 1), 2)}
         elif recipe["method"] == "direct":
-            phase |= {"steps": 1, "samples": 2, "pairs": 1}
+            phase |= {"steps": 1, "samples": 2}
         else:
             phase |= {"steps": 1, "evaluations": 100, "samples": min(phase.get("samples", 1), 2)}
     if recipe["method"] == "topoformer":
@@ -40,7 +40,7 @@ def toy(name):
         settings |= {"validation_nodes": 10}
     elif recipe["method"] == "direct":
         settings["network"] |= {"rounds": 1}
-        settings |= {"training_graphs": 2, "synthetic": TOY_REGAL["synthetic"], "teacher_evaluations": 20}
+        settings |= {"training_graphs": 2, "synthetic": TOY_REGAL["synthetic"]}
     else:
         settings["network"] |= {"rounds": 1}
         settings |= TOY_REGAL

@@ -115,7 +115,7 @@ def test_given_graphs_are_trained_on_and_searched_once(name, command, runs, trai
     others = ["--output", tmp_path / "run", *command.given]
     assert train(graphs, "--validation", valid, *others, "--quiet").exit_code == 0
     kept = (tmp_path / "run" / command.kept).read_bytes()
-    assert kept.count(b"\n") == command.kept_lines
+    assert command.kept_lines in (None, kept.count(b"\n"))
     if command.searched is not None:
         monkeypatch.setattr(command.searched, lambda *arguments: pytest.fail("everything is known"))
     again = train(graphs, "--validation", valid, *others, "--resume")

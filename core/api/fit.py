@@ -19,7 +19,7 @@ from ..bounds.bounds import memory_bound, recomputation_bound
 from ..files.costgraph import SUFFIXES, read_graph
 from ..files.schedule_json import reserved_fields
 from ..graph.graph import CostGraph
-from ..model.reserved import Requests
+from ..model.reserved import Requests, uses_cublas
 from ..model.simulator import input_peak
 from ..problem.machine import Machine
 from ..problem.problem import Problem
@@ -551,7 +551,10 @@ class _Question:
         if self.arenas is not None:
             return () if self.arenas.arena(graph) is not None else (*annotations.left_out, "the runtime's own bytes")
         unread = sum(resident.size for resident in annotations.residents if resident.op < 0)
-        return (*annotations.left_out, *((f"{format_bytes(unread)} that no op reads",) if unread else ()))
+        others = [f"{format_bytes(unread)} that no op reads"] if unread else []
+        if (allocator := self.asked.allocator) and not allocator.cublas_workspace and uses_cublas(graph):
+            others.append("cuBLAS's workspaces (cublas_workspace:default counts them)")
+        return (*annotations.left_out, *others)
 
     def _graph(self, batch: str = "", size: int = 0) -> CostGraph:
         """Return the model's graph, of a size if one is asked for; remarks are made of the first alone."""

@@ -5,6 +5,7 @@ run until a run reserves no more: all others do as that one, for what a run make
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -25,6 +26,16 @@ RUNS = 4
 MOST_BYTES = 1 << 41
 CUBLASLT_WORKSPACE = MIB
 ENDLESS = "each run reserves more than the one before, without end"
+
+
+# Of PyTorch, by cuBLAS.
+_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot", "linear", "matmul", "einsum"}
+_PRODUCTS |= {"_addmm_activation", "_scaled_mm", "_int_mm"}
+
+
+def uses_cublas(graph: CostGraph) -> bool:
+    """Whether ops of PyTorch, by their names, are products, for which cuBLAS takes workspaces and keeps them."""
+    return not _PRODUCTS.isdisjoint(re.sub(r"_\d+$", "", name) for name in graph.op_names)
 
 
 def weights_of(graph: CostGraph, allocator: Allocator) -> IntArray:

@@ -7,7 +7,6 @@ import gc
 import inspect
 import logging
 import os
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from ...base.units import format_bytes
 from ...bounds.bounds import is_met
 from ...graph.graph import CostGraph
 from ...model.allocators import Allocator
+from ...model.reserved import uses_cublas
 from ...model.simulator import input_peak
 from ...problem.schedule import Reserved
 from ...report.explanation import layers_again
@@ -65,11 +65,6 @@ def graph_for(program: TorchProgram, settings: PlanSettings) -> CostGraph:
     return graph_of(program, measured=measured_costs(program, program.device.type, timed_runs=0, apart=is_apart))
 
 
-# What runs by cuBLAS, which takes a workspace once and keeps it.
-_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot", "linear", "matmul", "einsum"}
-_PRODUCTS |= {"_addmm_activation", "_scaled_mm", "_int_mm"}
-
-
 def allocator_in_use(graph: CostGraph) -> Allocator | None:
     """Return PyTorch's caching allocator with its options, and cuBLAS's workspace if it is used; None for another."""
     is_there = torch.cuda.is_available()  # else a program is planned for a device elsewhere
@@ -78,7 +73,7 @@ def allocator_in_use(graph: CostGraph) -> Allocator | None:
     options = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
     try:
         allocator = Allocator.of_options(options)
-        if _PRODUCTS.isdisjoint(re.sub(r"_\d+$", "", name) for name in graph.op_names):
+        if not uses_cublas(graph):
             return allocator
         if is_there and hasattr(torch.backends.cuda, "cublas_workspace_size"):
             return dataclasses.replace(allocator, cublas_workspace=torch.backends.cuda.cublas_workspace_size())

@@ -41,6 +41,9 @@ def test_a_block_that_the_answer_needs_is_said():
     fit = schedopt.fit(sketch(text, "steps"), 60 * mib, allocator="cuda")
     assert fit.sentence().endswith("52.0 MiB of 60.0 MiB, opening block of 52.0 MiB before the weights.")
     assert json.loads(fit.json())["ways"][1]["reserved"]["opening_block_before_weights"]
+    for allocator, left_out in (("cuda", True), ("cuda:cublas_workspace:default", False), (None, False)):
+        fit = schedopt.fit(sketch("addmm_2 -> 4", "a product"), 60 * mib, allocator=allocator)
+        assert ("without cuBLAS's workspaces" in fit.sentence()) == left_out
 
 
 @pytest.mark.parametrize(("runtime", "words"), [(2.0, "time"), (0.0, "runs")])

@@ -66,8 +66,8 @@ def graph_for(program: TorchProgram, settings: PlanSettings) -> CostGraph:
 
 
 # What runs by cuBLAS, which takes a workspace once and keeps it.
-_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot", "linear", "matmul", "einsum"}
-_PRODUCTS |= {"_addmm_activation", "_scaled_mm", "_int_mm"}
+_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "linear", "matmul", "einsum"}
+_PRODUCTS |= {"_addmm_activation", "_scaled_mm", "_int_mm", "_transformer_encoder_layer_fwd"}
 
 
 def allocator_in_use(graph: CostGraph) -> Allocator | None:
@@ -78,7 +78,7 @@ def allocator_in_use(graph: CostGraph) -> Allocator | None:
     options = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
     try:
         allocator = Allocator.of_options(options)
-        if _PRODUCTS.isdisjoint(re.sub(r"_\d+$", "", name) for name in graph.op_names):
+        if _PRODUCTS.isdisjoint(re.sub(r"_?(_\d+)?$", "", name) for name in graph.op_names):
             return allocator
         if is_there and hasattr(torch.backends.cuda, "cublas_workspace_size"):
             return dataclasses.replace(allocator, cublas_workspace=torch.backends.cuda.cublas_workspace_size())

@@ -279,7 +279,7 @@ def foreign_code(where: str, what: str) -> Iterator[None]:
         text = str(error).strip().split("\n")[0].split(". ")[0].removesuffix(".") or type(error).__name__
         if "fake impl" in text:
             text += " (register one with torch.library.register_fake)"
-        if "UntypedStorage" in text and torch.backends.cudnn.is_available():
+        if "UntypedStorage" in text and torch.cuda.is_available():
             text += " (cuDNN has weights of an LSTM, GRU or RNN in one buffer: torch.backends.cudnn.enabled=False)"
         raise ProgramError(f"{where}: {what}{line_of(error)}: {text}") from None
 

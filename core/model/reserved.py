@@ -29,13 +29,13 @@ ENDLESS = "each run reserves more than the one before, without end"
 
 
 # Of PyTorch, by cuBLAS.
-_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot", "linear", "matmul", "einsum"}
-_PRODUCTS |= {"_addmm_activation", "_scaled_mm", "_int_mm"}
+_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "linear", "matmul", "einsum"}
+_PRODUCTS |= {"_addmm_activation", "_scaled_mm", "_int_mm", "_transformer_encoder_layer_fwd"}
 
 
 def uses_cublas(graph: CostGraph) -> bool:
     """Whether ops of PyTorch, by their names, are products, for which cuBLAS takes workspaces and keeps them."""
-    return not _PRODUCTS.isdisjoint(re.sub(r"_\d+$", "", name) for name in graph.op_names)
+    return not _PRODUCTS.isdisjoint(re.sub(r"_?(_\d+)?$", "", name) for name in graph.op_names)
 
 
 def weights_of(graph: CostGraph, allocator: Allocator) -> IntArray:

@@ -203,7 +203,8 @@ class Sort:
         self.numbers = {key for at in places if free and is_number[at] for key in (at, names[at])}
         # whether it works on lists of tensors, on those of each place by themselves
         self.is_listwise = schema.name.startswith(("aten::_foreach_", "aten::_fused_")) and "List[Tensor]" in types
-        self.is_listwise &= "out" not in names
+        self.is_listwise &= "out" not in names and ("scalars", "Tensor") not in zip(names, types, strict=True)
+        self.is_listwise &= len(kinds) < 2  # else it returns several lists
         self.changes_shape = torch.Tag.inplace_view in tags or op.overloadpacket in _RESIZING
         self.is_random = torch.Tag.nondeterministic_seeded in tags
         self.returns = bool(schema.returns)

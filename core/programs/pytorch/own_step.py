@@ -190,7 +190,8 @@ class PlannedStep(nn.Module):
         if others is None or self._limit is None:
             return None
         here = {storage_of(tensor) for tensor in segment.held.values()}
-        return held_bytes(tensor for tensor in [*names.tensors(), *others] if storage_of(tensor) not in here)
+        device = "cuda" if any(tensor.is_cuda for tensor in segment.held.values()) else "cpu"
+        return held_bytes((one for one in [*names.tensors(), *others] if storage_of(one) not in here), device)
 
     def _bytes(self) -> float:
         """Return the limit of all parts together; infinite for a share of a peak that no call has shown yet."""

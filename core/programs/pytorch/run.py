@@ -49,10 +49,11 @@ Result = TypeVar("Result")
 _time = itemgetter(0)
 
 
-def held_bytes(values: Iterable[Any]) -> int:
-    """Return the bytes of all tensors among the values, each storage once."""
-    tensors = [value for value in values if issubclass(type(value), torch.Tensor) and value.layout is torch.strided]
-    return sum({storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}.values())
+def held_bytes(values: Iterable[Any], device: str = "cpu") -> int:
+    """Return the bytes of all tensors among the values, each storage once; on CUDA of those in its memory alone."""
+    tensors = (one for one in values if issubclass(type(one), torch.Tensor) and device in ("cpu", one.device.type))
+    strided = (tensor for tensor in tensors if tensor.layout is torch.strided)
+    return sum({storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in strided}.values())
 
 
 def digests(*values: Any) -> list[str]:
@@ -281,13 +282,13 @@ def check_module(program: TorchProgram, module: fx.GraphModule) -> None:
 @contextmanager
 def repeatable_kernels() -> Iterator[None]:
     """Have PyTorch take kernels that repeat their bits, where it has them, and fill memory that none writes to."""
-    was = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    try:
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        with silent():
+    with silent():  # one thread at a time, so that each puts back what the caller had
+        was = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        try:
+            torch.use_deterministic_algorithms(True, warn_only=True)
             yield
-    finally:
-        torch.use_deterministic_algorithms(was[0], warn_only=was[1])
+        finally:
+            torch.use_deterministic_algorithms(was[0], warn_only=was[1])
 
 
 def results_of(program: TorchProgram, module: fx.GraphModule, arguments: Sequence[Any]) -> dict[str, str]:

@@ -113,7 +113,7 @@ class TorchRuntime(Runtime[bytes]):
 
     def held(self, graph: CostGraph) -> int:
         """Return the bytes of all arguments, also of those that no op reads."""
-        return held_bytes(self.program.arguments)
+        return held_bytes(self.program.arguments, self.program.device.type)
 
 
 def export_in_order(program: TorchProgram, graph: CostGraph, order: Sequence[int]) -> ExportedProgram:

@@ -279,8 +279,8 @@ def foreign_code(where: str, what: str) -> Iterator[None]:
         text = str(error).strip().split("\n")[0].split(". ")[0].removesuffix(".") or type(error).__name__
         if "fake impl" in text:
             text += " (register one with torch.library.register_fake)"
-        if "UntypedStorage" in text:
-            text = "cuDNN has all weights of an LSTM, GRU or RNN in one buffer: set torch.backends.cudnn.enabled=False"
+        if "UntypedStorage" in text and torch.cuda.is_available():
+            text += " (cuDNN has weights of an LSTM, GRU or RNN in one buffer: torch.backends.cudnn.enabled=False)"
         raise ProgramError(f"{where}: {what}{line_of(error)}: {text}") from None
 
 

@@ -1,6 +1,7 @@
 """Programs in another order: bitwise the same results, or an error and no file."""
 
 import copy
+import threading
 from operator import getitem
 
 import pytest
@@ -13,8 +14,8 @@ from schedopt.core.programs.pipeline import apply
 from schedopt.core.programs.pytorch import runtime as torch_runtime
 from schedopt.core.programs.pytorch.importer import graph_of
 from schedopt.core.programs.pytorch.program import program_of
-from schedopt.core.programs.pytorch.run import check_module, reorder, results_of
-from schedopt.core.programs.pytorch.tracing import TorchProgram
+from schedopt.core.programs.pytorch.run import check_module, reorder, repeatable_kernels, results_of
+from schedopt.core.programs.pytorch.tracing import LOCK, TorchProgram, foreign_code
 from schedopt.core.programs.runtime import check_equal, check_order
 from torch import nn
 from torch.utils._pytree import tree_leaves
@@ -129,6 +130,27 @@ def test_results_that_no_kernel_repeats_are_warned_of_on_cuda_and_others_compare
         with pytest.warns(UserWarning, match="odd: 1 of 3"), pytest.raises(ScheduleError, match="odd: result 1 would"):
             check_module(program, other)
     assert asked == [False, False, *[True] * 6] and not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_check_in_another_thread_does_not_keep_the_kernels_of_this_one():
+    def check():
+        with repeatable_kernels():
+            pass
+
+    with LOCK:
+        thread = threading.Thread(target=check)
+        thread.start()
+        thread.join(timeout=0.05)
+        assert thread.is_alive() and not torch.are_deterministic_algorithms_enabled()
+    thread.join()
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_an_error_about_storages_is_told_whatever_it_may_come_from(monkeypatch, has_gpu):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    with pytest.raises(ProgramError, match="no attribute 'of_mine'") as told, foreign_code("net", "it fails"):
+        torch.ones(2).untyped_storage().of_mine  # noqa: B018
+    assert ("torch.backends.cudnn.enabled=False" in str(told.value)) == has_gpu
 
 
 @pytest.mark.slow

@@ -107,3 +107,4 @@ def test_a_graph_has_the_same_tensors_whatever_was_measured():
 def test_shared_memory_is_held_once():
     base = torch.zeros(10)
     assert held_bytes([base, base[2:], torch.zeros(3), "text"]) == 52
+    assert held_bytes([base], "cuda") == 0

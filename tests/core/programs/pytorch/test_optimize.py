@@ -168,6 +168,10 @@ def test_the_allocator_in_use_is_read_off_pytorch_and_its_plan_begins_anew(monke
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert str(in_use()) == "cuda:max_split_size_mb:64,cublas_workspace::8320:1"
     assert str(plans.allocator_in_use(sum_.build())) == "cuda:max_split_size_mb:64"
+    for name in ("addmm_", "addmm__3", "addbmm"):
+        product = GraphBuilder("product")
+        product.add_op(name)
+        assert plans.allocator_in_use(product.build()) == in_use()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native", raising=False)
     monkeypatch.setattr(torch.backends.cuda, "cublas_workspace_size", lambda: 2**25, raising=False)

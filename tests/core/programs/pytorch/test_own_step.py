@@ -22,9 +22,11 @@ from schedopt import ProgramError, ScheduleError, UsageError
 from schedopt.core.base.speed import without_gc
 from schedopt.core.programs.pytorch import own_step, torch_internals
 from schedopt.core.programs.pytorch.program import as_call
+from schedopt.core.programs.pytorch.recorder import RecordedOp, Segment
 from schedopt.core.programs.pytorch.run import peak_of
 from schedopt.core.programs.pytorch.tracing import RECORDING
 from torch import nn, optim
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.ao.quantization import get_default_qat_qconfig, prepare_qat
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
@@ -1078,6 +1080,41 @@ def test_an_op_on_lists_is_cut_so_that_its_first_part_runs_before_the_last_gradi
     for _ in range(3):
         planned(x)
     assert all(map(torch.equal, model.parameters(), expected))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of_states", [False, True])
+def test_an_op_on_lists_that_takes_or_returns_more_than_a_value_per_place_stays_whole(of_states):
+    """One tensor has a number for each place, one op returns a list of lists."""
+
+    def step(weights, gradients):
+        if not of_states:
+            scales = torch.linspace(0.1, 0.3, len(weights))
+            torch._foreach_addcdiv_(weights, gradients, [torch.ones(3) for _ in weights], scales)
+            return []
+        states = [[torch.zeros(3) for _ in weights] for _ in range(2)]
+        numbers = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1, "eps": 1e-8}
+        steps = [torch.ones(()) for _ in weights]
+        made = torch.ops.aten._fused_adamw(
+            weights, gradients, *states, [], steps, **numbers, amsgrad=False, maximize=False
+        )
+        return [tensor + 1 for part in made for tensor in part]
+
+    own, planned = ([[torch.arange(3.0) + at for at in range(5)] for _ in range(2)] for _ in range(2))
+    expected = step(*own)
+    found = schedopt.optimize(step, planned, evaluations=100)(*planned)
+    assert len(expected) == 20 * of_states
+    assert all(map(torch.equal, [*expected, *own[0]], [*found, *planned[0]]))
+
+
+def test_tensors_of_the_cpu_do_not_count_beside_a_part_on_cuda():
+    with FakeTensorMode():
+        there, here, other = torch.empty(10, device="cuda"), torch.empty(10), torch.empty(5, device="cuda")
+    segment = Segment(RecordedOp())
+    names = Mock(tensors=lambda: [here, there])
+    for held, beside in ((there, 20), (here, 60)):
+        segment.held = {0: held}
+        assert own_step.PlannedStep._held(Mock(_limit=1), segment, names, [other]) == beside
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import schedopt
 import torch
 from schedopt import ProgramError
 from schedopt.core.programs.pytorch import refuse_older
-from schedopt.core.programs.pytorch.torch_internals import _loader, needed_by
+from schedopt.core.programs.pytorch.torch_internals import _loader, is_profiling, needed_by
 
 ROOM = Path(__file__).parents[4] / "core" / "programs" / "pytorch"
 FILES = [path for path in sorted(ROOM.glob("*.py")) if not path.name.endswith("_internals.py")]
@@ -70,3 +71,30 @@ def test_no_source_of_generated_code_is_kept():
     before = set(_loader.eval_cache)
     schedopt.optimize(model, inputs, evaluations=5)
     assert set(_loader.eval_cache) == before
+
+
+@pytest.mark.slow
+def test_a_look_for_a_profiler_takes_no_half_built_tuple_of_another_thread():
+    """CPython ends the making of a tuple with a `SystemError` if anyone else refers to it."""
+    errors, done, others = [], threading.Event(), [[number] for number in range(200_000)]
+
+    def build():
+        try:
+            while not done.is_set():
+                tuple(number for number in range(2000))
+        except SystemError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=build) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        assert not any(is_profiling() for _ in range(10))
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert others and not errors
+    profiler = torch.autograd.profiler.profile(use_kineto=True)
+    profiler.entered = True
+    assert is_profiling()

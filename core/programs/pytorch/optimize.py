@@ -11,7 +11,7 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ from .tracing import LOCK, TorchProgram, line_of
 _SHARED = (*REGISTRIES, NON_PERSISTENT, *STATE_HOOKS)
 # Hooks are guarded, recurrent layers are ops as others, and the limit of plans is our own.
 _CONFIG: dict[str, Any] = {"skip_nnmodule_hook_guards": False, "allow_rnn": True, "recompile_limit": sys.maxsize}
+# In an error of TorchDynamo while any thread traces, for which PyTorch has one flag.
+_TRACED = "symbolically trace a dynamo-optimized function"
 _SEEDED = torch.Tag.nondeterministic_seeded
 
 
@@ -86,6 +88,11 @@ class PlannedModel(nn.Module):
             return self._run(args, kwargs, "run")
         except _Stopped:
             pass
+        except RuntimeError as error:
+            if _TRACED not in str(error):
+                raise
+            with LOCK, suppress(_Stopped):  # which who traces has
+                return self._run(args, kwargs, "run")
         with LOCK:
             if not self._fits(args, kwargs):
                 self._plan(args, kwargs)

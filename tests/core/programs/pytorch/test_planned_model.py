@@ -6,6 +6,7 @@ import gc
 import logging
 import random
 import threading
+import time
 import types
 import weakref
 
@@ -17,7 +18,9 @@ from schedopt.core.programs.pytorch import optimize as optimize_module
 from schedopt.core.programs.pytorch.program import program_of
 from schedopt.core.programs.pytorch.run import results_of
 from schedopt.core.programs.pytorch.runtime import other_result
+from schedopt.core.programs.pytorch.tracing import LOCK
 from torch import nn
+from torch.fx import _symbolic_trace as symbolic_trace
 from torch.utils.flop_counter import FlopCounterMode
 
 
@@ -393,3 +396,26 @@ def test_the_graphs_of_a_model_that_is_dropped_are_freed():
     del planned
     gc.collect()
     assert [one() for one in graphs] == [None]
+
+
+@pytest.mark.slow
+def test_a_call_waits_while_another_thread_traces():
+    """TorchDynamo refuses all calls of what it has compiled meanwhile."""
+    model, x = nn.Linear(3, 4).eval(), torch.ones(2, 3)
+    planned = optimize(model, x)
+    begun = threading.Event()
+
+    def trace():
+        with LOCK:
+            symbolic_trace._is_fx_tracing_flag = True
+            begun.set()
+            time.sleep(0.2)
+            symbolic_trace._is_fx_tracing_flag = False
+
+    with torch.no_grad():
+        planned(x)
+        thread = threading.Thread(target=trace)
+        thread.start()
+        begun.wait()
+        assert torch.equal(planned(x), model(x))
+        thread.join()

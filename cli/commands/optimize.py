@@ -66,10 +66,11 @@ def optimize(
     check_target(plot)
 
     def solve(problem: Problem, allocator: Any = None) -> Result:
-        if allocator == AUTO:
+        if allocator == AUTO and options.device == "cuda":
             from ...core.programs.pytorch.plans import allocator_in_use
 
-            allocator = allocator_in_use(problem.graph) if options.device == "cuda" else None
+            allocator = allocator_in_use(problem.graph)
+        allocator = None if allocator == AUTO else allocator
         return run_with_progress(out, problem, spec, allocator=allocator, **asked.budget, initial=None)
 
     if found := range_in(job):

@@ -21,7 +21,7 @@ from ..options import Roofline
 from .calls import REDUCED_IN_PLACE, StorageAccesses, aten, can_run_again, given, is_random, read_by, tensors_in
 from .calls import written as written_by
 from .torch_internals import SAME_FLOPS, FakeTensor, OpOverload, pytree, schema_of, storage_of
-from .tracing import TorchProgram, fake_mode, fake_of, node_label, sources_of, zeros_like
+from .tracing import TorchProgram, counts, fake_mode, fake_of, node_label, sources_of, zeros_like
 
 SAVED = "saved tensors"  # the op, named as no node can be, whose outputs are the tensors that the caller gives away
 _KNOWN = ("aten", "prims")  # whose schemas say all that they do; another op may keep something to itself
@@ -252,7 +252,7 @@ class Import:
 
     def _bytes(self, tensor: torch.Tensor, size: int) -> int:
         """Return the bytes of a tensor that count: of a program on CUDA those in the CPU's memory do not."""
-        return size if self.device in ("cpu", tensor.device.type) else 0
+        return size if counts(tensor, self.device) else 0
 
     def _roofline(self, target: OpOverload[Any, Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> float:
         """Return microseconds; an op whose FLOPs PyTorch does not count does one per element that it makes."""

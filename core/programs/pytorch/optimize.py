@@ -91,7 +91,7 @@ class PlannedModel(nn.Module):
         except RuntimeError as error:
             if _TRACED not in str(error):
                 raise
-            with LOCK, suppress(_Stopped):  # which who traces has
+            with LOCK, suppress(_Stopped):  # held by the thread that traces
                 return self._run(args, kwargs, "run")
         with LOCK:
             if not self._fits(args, kwargs):

@@ -24,9 +24,9 @@ from .plans import Facts, PlanSettings, as_traced, difference, graph_for, input_
 from .program import as_call
 from .recorder import Deferred, Recorder, Segment, Tree
 from .run import begin_anew, check_module, held_bytes
-from .step_graph import Enough, PythonState, StepNames, rehearse, run_in_order, step_graph
+from .step_graph import Enough, PythonState, StepNames, has_lists, rehearse, run_in_order, step_graph
 from .torch_internals import current_modes, disable_torch_function, entered, pytree, storage_of, write_count
-from .tracing import RECORDING
+from .tracing import RECORDING, device_of
 
 _MOST_KINDS = 1000
 
@@ -190,8 +190,8 @@ class PlannedStep(nn.Module):
         if others is None or self._limit is None:
             return None
         here = {storage_of(tensor) for tensor in segment.held.values()}
-        device = "cuda" if any(tensor.is_cuda for tensor in segment.held.values()) else "cpu"
-        return held_bytes((one for one in [*names.tensors(), *others] if storage_of(one) not in here), device)
+        left = (tensor for tensor in [*names.tensors(), *others] if storage_of(tensor) not in here)
+        return held_bytes(left, device_of(segment.held.values()).type)
 
     def _bytes(self) -> float:
         """Return the limit of all parts together; infinite for a share of a peak that no call has shown yet."""
@@ -242,7 +242,7 @@ class PlannedStep(nn.Module):
                 # Segments of other parts are there, so that a block of one part's own may add to them.
                 module = ordered(program, settings, () if segment.is_part else (False,))[1]
                 if settings.verify:
-                    check_module(step_graph(*named, is_cut=False), module)
+                    check_module(step_graph(*named, is_cut=False) if has_lists(segment) else program, module)
                 module.graph.set_codegen(BoxedCodeGen())
                 module.recompile()
         except ScheduleError as error:

@@ -40,7 +40,7 @@ from .torch_internals import (
     storage_id,
     storage_of,
 )
-from .tracing import LOCK, TorchProgram, foreign_code, in_order, node_label, silent
+from .tracing import LOCK, TorchProgram, counts, foreign_code, in_order, node_label, silent
 
 ARGUMENTS = "arguments.pt"
 SEED = 0
@@ -51,7 +51,7 @@ _time = itemgetter(0)
 
 def held_bytes(values: Iterable[Any], device: str = "cpu") -> int:
     """Return the bytes of all tensors among the values, each storage once; on CUDA of those in its memory alone."""
-    tensors = (one for one in values if issubclass(type(one), torch.Tensor) and device in ("cpu", one.device.type))
+    tensors = (one for one in values if issubclass(type(one), torch.Tensor) and counts(one, device))
     strided = (tensor for tensor in tensors if tensor.layout is torch.strided)
     return sum({storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in strided}.values())
 

@@ -120,10 +120,17 @@ def run_in_order(segment: Segment, wanted: Sequence[int], outer: Sequence[Any]) 
     return {number: values[number] for number in wanted}
 
 
+def has_lists(segment: Segment) -> bool:
+    """Whether a step has ops on lists of tensors that its graph cuts."""
+    return any(sort_of(op.op).is_listwise for op in segment.last.path())
+
+
 def _parts_of(op: RecordedOp, fakes: Mapping[int, torch.Tensor]) -> list[int]:
     """Return where the parts of an op on lists of tensors end, of about equal bytes; nothing for another op."""
+    if not sort_of(op.op).is_listwise:
+        return []
     lists = [value for value in op.key[0] if type(value) is tuple and tensor_keys(value)]
-    if not sort_of(op.op).is_listwise or not lists:
+    if not lists:
         return []
     bytes_to = np.cumsum([fakes[key.number].nbytes for key in tensor_keys(lists[0])])
     ends = np.searchsorted(bytes_to, bytes_to[-1] * np.arange(1, PARTS) / PARTS) + 1
@@ -144,8 +151,9 @@ def _add(
                 if any(isinstance(leaf, Result) for leaf in pytree.tree_leaves(inner)):
                     take(inner, graph.call_function(getitem, (source, at)))
 
+    count = ends[-1] if ends else -1
     for part in [slice(*ends) for ends in pairwise([0, *ends])] or [slice(None)]:
-        own = [value[part] if isinstance(value, list) and len(value) == sum(ends[-1:]) else value for value in args]
+        own = [value[part] if isinstance(value, list) and len(value) == count else value for value in args]
         node = graph.create_node("call_function", op.op, tuple(own), kwargs, name=op.op.overloadpacket.__name__)
         node.meta.update(op.meta)
         take(op.returned[part] if ends and op.returned else op.returned, node)

@@ -194,10 +194,8 @@ def is_profiling() -> bool:
     """Whether a profiler of PyTorch runs, or is warming up: starting a second one then ends the process."""
     if torch.autograd.profiler._is_profiler_enabled:
         return True
-    kind = torch.autograd.profiler.profile
-    profilers = [
-        thing for thing in gc.get_referrers(kind) if type(thing) is kind
-    ]  # with no half-built tuple of a thread
+    kind = torch.autograd.profiler.profile  # whose instances refer to it; of all objects some may be half built
+    profilers = [thing for thing in gc.get_referrers(kind) if type(thing) is kind]
     return any(profiler.entered and profiler.kineto_results is None for profiler in profilers)
 
 

@@ -141,8 +141,18 @@ class TorchProgram:
     @property
     def device(self) -> torch.device:
         """The CUDA device of the first argument that is on one, else the CPU."""
-        found = (value.device for value in self.arguments if isinstance(value, torch.Tensor) and value.is_cuda)
-        return next(found, torch.device("cpu"))
+        return device_of(self.arguments)
+
+
+def device_of(values: Iterable[Any]) -> torch.device:
+    """Return the CUDA device of the first tensor that is on one, else the CPU."""
+    found = (value.device for value in values if isinstance(value, torch.Tensor) and value.is_cuda)
+    return next(found, torch.device("cpu"))
+
+
+def counts(tensor: torch.Tensor, device: str) -> bool:
+    """Whether the bytes of a tensor count on a device: on CUDA those in the CPU's memory do not."""
+    return device in ("cpu", tensor.device.type)
 
 
 class Held(NamedTuple):

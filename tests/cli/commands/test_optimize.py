@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import onnx
 import pytest
@@ -33,6 +35,16 @@ def test_an_onnx_model_in_one_command(run, net, folder):
     again = run("apply", "net.onnx", "s.json", "-o", "again.onnx")
     assert again.exit_code == 0, again.stderr
     assert (folder / "again.onnx").read_bytes() == (folder / "out.onnx").read_bytes()
+
+
+@pytest.mark.slow
+def test_an_onnx_model_does_without_torch(net):
+    code = """import sys; from schedopt.cli.start import main
+sys.argv = "schedopt optimize net.onnx -o out.onnx --no-measure -q --evaluations 9".split()
+try: main()
+except SystemExit as end: assert not end.code
+sys.exit("torch" in sys.modules)"""
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
 
 
 @pytest.mark.slow

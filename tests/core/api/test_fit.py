@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 import schedopt
+from models import torch_models
 from models.seeds import seeds
 from models.small_graphs import branches, sketch, training_step
 from naive.graphs import random_graph
 from schedopt.core.api.fit import AS_IT_IS, IN_ANOTHER_ORDER, WITH_RECOMPUTATION, Fit, FitOption, LargestBatch
+from schedopt.core.api.testing import count_peak
 from schedopt.core.model.simulator import input_peak
 
 
@@ -141,3 +143,14 @@ def test_the_batch_is_named_with_what_limits_it():
     assert ended.sentence() == "It fits with n 64 as it is. No larger one is possible: size n=65 is not from 2 to 64"
     none = Fit("net", 100, (), "n", (LargestBatch(AS_IT_IS, 0, None, 200, True),))
     assert (none.fits, none.sentence()) == (False, "It does not fit with any n.")
+
+
+@pytest.mark.slow
+def test_as_it_is_tells_reserved_bytes_under_an_allocator_and_live_ones_of_its_run():
+    """Python's names keep what a trace frees, so that the call itself reserves more than was live."""
+    model, inputs = torch_models.branches()
+    fit = schedopt.fit("models.torch_models:branches", "1GiB", allocator="cuda", confirm=True, time_limit="1s")
+    own = fit.ways[0]
+    assert own.name == AS_IT_IS and own.verdict == "yes"
+    assert own.peak == count_peak(model, inputs, "cuda").memory > own.measured
+    assert own.peak % (2 * 2**20) == 0

@@ -293,7 +293,9 @@ def weights_table(_: str) -> str:
         network, used = card["recipe"]["network"], f"`{path.stem.partition('-')[0]}`"
         if "task" in network:
             task = {"memory": "peak", "runtime": "makespan"}[network["task"]]
-            used += f", {task}, {network.get('devices', 'any number of')} devices"
+            used += f", {task}, {network['devices']} devices"
+        elif types := card["recipe"].get("types"):
+            used += f", makespan, each op on one of {len(types)} types of device"
         rows.append((f"`{path.stem}`", used, card["network"], str(card["hours"]), str(card["commit"])))
     return _table(("weights", "for", "network", "hours", "commit"), rows)
 

@@ -94,7 +94,7 @@ def tiny_weights(tmp_path_factory):
             for devices in (2, 3):
                 path = folder / f"{method}-{task}-{devices}.safetensors"
                 write_regal_weights(path, task=task, devices=devices, encoder=encoder)
-    write_direct_weights(folder / "direct-runtime-types.safetensors", types=True)
+    write_direct_weights(folder / "direct-runtime-types.safetensors")
     return folder
 
 

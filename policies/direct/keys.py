@@ -13,20 +13,19 @@ from ...core.problem.problem import Problem
 from ...core.report.differences import levels
 from ...core.search.search import Cancelled, Search
 from ...core.solvers.orders.baselines import greedy_order, reverse_postorder
-from ...core.solvers.placements.chromosomes import LazyChromosomes, bottom_levels, keys_along
+from ...core.solvers.placements.chromosomes import bottom_levels, keys_along
 from ...core.solvers.placements.list_schedulers import mean_times, starting_orders
 from ...core.solvers.placements.peak_annealing import FIRST_BEAM, decode_keys, place
 
 PATIENCE = 0.5  # of the rule: in the middle of what the lazy decoder's searches start from
 GUMBEL, WAITING = 0.025, 0.6  # spreads of draws: of ops' keys, and of the patience
-NODE_FEATURES = 20
-DEVICE_FEATURES = 3  # more of an op, which only networks with `types` see
+FEATURES = 22  # of an op
 
 
 class Seen(NamedTuple):
-    """A problem as the network sees it."""
+    """A problem as the network sees it: some ops cannot run on some devices, and transfers are free."""
 
-    nodes: Any  # features of the ops, shape `(ops, NODE_FEATURES + DEVICE_FEATURES)`, float32; see `seen`
+    nodes: Any  # features of the ops, shape `(ops, FEATURES)`, float32; see `seen`
     # sources, targets: ops that the edges lead from and to, shape `(edges,)`
     sources: IndexArray
     targets: IndexArray
@@ -34,7 +33,7 @@ class Seen(NamedTuple):
 
 
 def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
-    """Return the network's view of a problem; of devices and links that differ it sees the means."""
+    """Return the network's view of a problem; of an op's times it sees the mean."""
     graph, ops = problem.graph, problem.graph.num_ops
     sources, targets = graph.edges
     runtime = mean_times(problem)
@@ -44,10 +43,6 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
     read = np.bincount(graph.consumers[1], graph.tensor_size[tensors], ops)
     made = np.bincount(graph.tensor_producer, graph.tensor_size, ops)
     own = (graph.workspace + graph.persistent).astype(np.float64)
-    paid = problem.task == "runtime" and problem.transfers_take_time
-    latency, per_byte = problem.machine.mean_link
-    sent = (made * per_byte + latency * (made > 0)) if paid else np.zeros(ops)
-    devices = _devices(problem, longest) if has_types(problem) else np.zeros((DEVICE_FEATURES, ops))
     least_first, depth = places_in(_least_peak_first(problem, stop)), np.array(levels(graph), np.float64)
     if stop():
         raise Cancelled
@@ -66,28 +61,27 @@ def seen(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Seen:
         depth / max(float(depth.max()), 1.0),
         least_first,
         places_in(reverse_postorder(graph)),
-        np.log1p(sent / mean),  # what its outputs take to be sent
     ]
     work = float(runtime.sum()) / problem.devices
     share = np.log(max(work, 1e-300) / longest) if runtime.any() else 0.0
     everywhere = (np.log(problem.devices), share, np.log(max(ops, 1)) / 5)
-    nodes = np.column_stack([*columns, *(np.full(ops, value) for value in everywhere), *devices]).astype(np.float32)
-    return Seen(nodes, sources, targets, rule_keys(problem, least_first, ahead))
+    columns += [*(np.full(ops, value) for value in everywhere), *_devices(problem, longest)]
+    return Seen(np.column_stack(columns).astype(np.float32), sources, targets, rule_keys(problem, ahead))
 
 
-def rule_keys(problem: Problem, least_first: FloatArray | None = None, ahead: FloatArray | None = None) -> Any:
-    """Return the keys that the network corrects, shape `(ops + 1,)`, float32; larger runs earlier."""
+def rule_keys(problem: Problem, ahead: FloatArray | None = None) -> Any:
+    """Return the keys of the rule, shape `(ops + 1,)`, float32; larger runs earlier."""
     # Makespan: bottom levels against the longest, and the patience. Peak: the place in the order of least peak first.
     if problem.task == "runtime":
         level = bottom_levels(problem.graph, mean_times(problem)) if ahead is None else ahead
         keys = level / max(float(level.max()), 1e-300)
     else:
-        keys = 1 - (places_in(_least_peak_first(problem)) if least_first is None else least_first)
+        keys = 1 - places_in(_least_peak_first(problem))
     return np.append(keys, PATIENCE).astype(np.float32)
 
 
 def _devices(problem: Problem, longest: float) -> FloatArray:
-    """Return which devices run an op, and their ops' work for each, shape `(DEVICE_FEATURES, ops)`."""
+    """Return which devices run an op, and their ops' work for each, shape `(3, ops)`."""
     kinds, kind = np.unique(np.isfinite(possible_times(problem)), axis=0, return_inverse=True)
     each = np.bincount(kind.ravel(), mean_times(problem)) / kinds.sum(axis=1)
     shares = np.stack([kinds.mean(axis=1), each / max(float(each.max()), 1e-300), np.log1p(each / longest)])
@@ -152,27 +146,6 @@ def decode(search: Search, keys: Any) -> None:
         if search.best is not None and search.exhausted():
             return
         _place_order(search, order_of(graph, row))
-
-
-def values_of(problem: Problem, keys: Any, look: Callable[[], None] = lambda: None) -> FloatArray:
-    """Return the value of the schedule of each row of keys, microseconds or bytes, `(rows,)`; `look` may raise."""
-    look()
-    if problem.task == "runtime":
-        if not (problem.is_symmetric or problem.transfers_take_time):
-            return starting_orders(problem, keys)[1]
-        values = np.full(len(keys), float(problem.graph.runtime.sum()))
-        moves = ~stays(problem, keys)
-        if moves.any():
-            with LazyChromosomes(Search(problem)) as chromosomes:
-                values[moves] = chromosomes.price(_within(keys[moves]))[:, 1]
-        return values
-    values = np.empty(len(keys))
-    for at, row in enumerate(keys):
-        look()
-        search = Search(problem)
-        _place_order(search, order_of(problem.graph, row))
-        values[at] = search.best_value
-    return values
 
 
 def stays(problem: Problem, keys: Any) -> BoolArray:

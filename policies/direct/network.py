@@ -8,27 +8,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core.problem.problem import Task
 from ...core.search.parameters import Parameters, parameter
 from ..networks.message_passing import MessageGraph
 from ..networks.network import PolicyNetwork, joined
-from .keys import DEVICE_FEATURES, GUMBEL, NODE_FEATURES, PATIENCE, Seen
+from .keys import FEATURES, GUMBEL, PATIENCE, Seen
 
 
 @dataclasses.dataclass(frozen=True)
 class DirectNetworkParameters(Parameters):
-    """The shape of a network, and its purpose."""
+    """The shape of a network."""
 
-    task: Task = parameter("runtime", "memory or runtime: what is minimised")
     rounds: int = parameter(4, "of messages, in both directions", low=0, high=64)
     width: int = parameter(64, "of embeddings and all layers", low=1, high=1024)
-    types: bool = parameter(False, "whether it sees which devices run an op, and is only for ops that some cannot run")
 
 
 class Batch(NamedTuple):
     """Several problems as one graph, the ops of each after those of the one before."""
 
-    # nodes, rule: features, shape `(nodes, NODE_FEATURES + DEVICE_FEATURES)`, and keys of the rule, `(nodes,)`, float32
+    # nodes, rule: features, shape `(nodes, FEATURES)`, and keys of the rule, `(nodes,)`, float32
     nodes: Tensor
     rule: Tensor
     graph: MessageGraph  # the edges
@@ -77,8 +74,7 @@ class DirectNetwork(PolicyNetwork):
     def __init__(self, parameters: DirectNetworkParameters) -> None:
         super().__init__(parameters)
         width = parameters.width
-        self.features = NODE_FEATURES + DEVICE_FEATURES * parameters.types
-        self.embed = nn.Sequential(nn.Linear(self.features, width), nn.ReLU(), nn.Linear(width, width))
+        self.embed = nn.Sequential(nn.Linear(FEATURES, width), nn.ReLU(), nn.Linear(width, width))
         self.rounds = nn.ModuleList(
             nn.Sequential(nn.Linear(3 * width, width), nn.ReLU(), nn.Linear(width, width))
             for _ in range(parameters.rounds)
@@ -91,7 +87,7 @@ class DirectNetwork(PolicyNetwork):
     def forward(self, batch: Batch) -> DirectPolicy:
         """Return the distribution of the keys of each problem."""
         graph = batch.graph.to(self.device)
-        nodes = self.embed(batch.nodes[:, : self.features].to(self.device))  # (nodes, width)
+        nodes = self.embed(batch.nodes.to(self.device))  # (nodes, width)
         for update, norm in zip(self.rounds, self.norms, strict=True):
             known = norm(nodes)
             heard = (graph.heard(known, reduce="mean"), graph.reversed.heard(known, reduce="mean"))

@@ -9,7 +9,7 @@ from ...core.base.speed import seconds_for
 from ...core.problem.problem import Problem
 from ...core.search.parameters import parameter
 from ...core.search.search import Cancelled, Search
-from ..networks.shipped import WithWeights, described
+from ..networks.shipped import WithWeights
 from .keys import decode, has_types, rule_keys, seen, to_decode
 
 # A round of messages takes about two kilobytes per edge, and nothing interrupts it
@@ -23,7 +23,6 @@ class Parameters(WithWeights):
 
     method: ClassVar[str] = "direct"
     room: ClassVar[str] = "direct"
-    needs: ClassVar[tuple[str, ...]] = ("task",)
     decoders: ClassVar[tuple[str, ...]] = ("greedy", "sample", "rule")
     decode: str = parameter(
         "sample",
@@ -32,15 +31,11 @@ class Parameters(WithWeights):
     width: int = parameter(16, "keys that sample decodes, the most likely ones among them", low=1, high=4096)
     weights: str = parameter("", "a file of schedopt train direct, or a shipped name (default: one that fits)")
 
-    def file(self, problem: Problem) -> Any:
-        """Return the weights that are named, or else those that learned from such devices; None for the rule alone."""
-        if not (self.weights or has_types(problem)):
-            return None
-        file = super().file(problem)
-        if described(file, ("types",))[0] and not has_types(problem):
+    def check(self, problem: Problem) -> None:
+        """See `WithWeights`."""
+        if self.weights and not has_types(problem):
             only = "for makespans where transfers are free and some op cannot run on some device"
-            raise UsageError(f"{self.weights}: these weights are {only}; leave them out, or train others")
-        return file
+            raise UsageError(f"{self.weights}: weights of direct are {only}; leave them out")
 
 
 def solve(search: Search, parameters: Parameters) -> None:
@@ -48,8 +43,8 @@ def solve(search: Search, parameters: Parameters) -> None:
     if search.exhausted():
         return
     problem, keys = search.problem, None
-    if parameters.decode != "rule" and (file := parameters.file(problem)):
-        keys = _keys(search, parameters.network(file))
+    if parameters.decode != "rule" and has_types(problem):
+        keys = _keys(search, parameters.network(parameters.file(problem)))
     if search.interrupt.is_set():
         return
     width = int(min(parameters.width, search.evaluations_left)) if parameters.decode == "sample" else 1

@@ -17,17 +17,16 @@ from ...core.base.parallel import chunks, map_in_order
 from ...core.bounds.bounds import lower_bound
 from ...core.graph.graph import CostGraph
 from ...core.problem.machine import Device, Machine
-from ...core.problem.problem import Problem, Task
+from ...core.problem.problem import Problem
 from ...core.search.parameters import Parameters, parameter
+from ...core.solvers.placements.list_schedulers import starting_orders
 from ...datasets.synthetic import SyntheticParameters
 from ..training.phases import PhasedTrainer, Validation, given_batches
 from ..training.run_folder import check_ready
 from ..training.settings import TrainingSettings
 from ..training.trainable import Screen, Work
-from .keys import GUMBEL, Seen, drawn, seen, to_decode, values_of
+from .keys import GUMBEL, Seen, drawn, seen, to_decode
 from .network import DirectNetwork, DirectNetworkParameters, DirectPolicy, batch_of
-
-MOST_DEVICES = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,22 +49,14 @@ class TrainingParameters(TrainingSettings):
     network: DirectNetworkParameters = dataclasses.field(default_factory=DirectNetworkParameters)
     phases: tuple[Phase, ...] = (Phase(),)
     synthetic: SyntheticParameters = dataclasses.field(default_factory=SyntheticParameters)
-    devices: tuple[int, ...] = parameter((2, 2, 3, 4, 8), "numbers of devices, of which each graph draws one")
-    paid: float = parameter(
-        0.5, "share of the graphs whose transfers take time, if the makespan is minimised", low=0.0, high=1.0
-    )
-    types: tuple[int, ...] = parameter((), "devices of each type, if an op runs on one type, and data costs nothing")
+    types: tuple[int, ...] = parameter((1, 1, 4), "devices of each type; each op runs on one type")
     training_graphs: int = parameter(256, "synthetic graphs to train on, again and again", low=1)
     validation_graphs: int = parameter(32, "synthetic graphs that no phase trains on", low=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if min(self.types, default=1) < 1 or (self.types and self.network.task != "runtime"):
-            raise UsageError("types are for the makespan, with at least one device of each")
-        if self.network.types != bool(self.types):
-            raise UsageError(f"network.types must be {bool(self.types)} {'with' if self.types else 'without'} types")
-        if not self.devices or not all(2 <= devices <= MOST_DEVICES for devices in self.devices):
-            raise UsageError(f"devices must be numbers from 2 to {MOST_DEVICES}, not {list(self.devices)}")
+        if len(self.types) < 2 or min(self.types) < 1:
+            raise UsageError(f"types must be two numbers of devices or more, from 1 on, not {list(self.types)}")
 
 
 HELD_OUT = 2**31
@@ -83,18 +74,9 @@ class Case:
 
 def make_case(parameters: TrainingParameters, first: int, graphs: Sequence[CostGraph], number: int) -> Case:
     """Return the case of a number: the same one for the same numbers, in any process."""
-    # Where transfers take time, sending the mean tensor takes between a thousandth and all of an op's mean runtime, and
-    # in half of these cases as much again is latency.
     rng = np.random.default_rng([parameters.seed, _STREAM, first + number])
     graph = graphs[number] if graphs else parameters.synthetic.draw(number, rng)
-    task, devices = parameters.network.task, int(rng.choice(parameters.devices))
-    if parameters.types:
-        problem = Problem(graph, "runtime", machine=_types(parameters.types, graph, rng))
-        return Case(problem, seen(problem), max(lower_bound(problem), 1.0))
-    bandwidth, latency = None, 0.0
-    if task == "runtime" and rng.random() < parameters.paid and graph.num_data_tensors:
-        bandwidth, latency = _links(graph, rng)
-    problem = Problem(graph, task, devices=devices, bandwidth=bandwidth, latency=latency)
+    problem = Problem(graph, "runtime", machine=_types(parameters.types, graph, rng))
     return Case(problem, seen(problem), max(lower_bound(problem), 1.0))
 
 
@@ -107,14 +89,6 @@ def _types(counts: tuple[int, ...], graph: CostGraph, rng: np.random.Generator) 
         for op, name in enumerate(graph.op_names)
     }
     return Machine(tuple(devices), transfers="beside", contention=False, op_times=times)
-
-
-def _links(graph: CostGraph, rng: np.random.Generator) -> tuple[float | None, float]:
-    sending = float(graph.runtime.mean()) * 10 ** rng.uniform(-3, 0)  # microseconds
-    size = float(graph.tensor_size.sum()) / graph.num_data_tensors
-    if sending <= 0 or size <= 0:
-        return None, 0.0
-    return size / sending * 1e6, sending if rng.random() < 0.5 else 0.0
 
 
 def make_cases(
@@ -132,7 +106,7 @@ _SAMPLES, _VALIDATION = 0, 2
 class Trainer(PhasedTrainer[Phase, list[Case]]):
     """A run of the training of `direct`."""
 
-    settings, kind, same = TrainingParameters, DirectNetwork, ("task", "types")
+    settings, kind = TrainingParameters, DirectNetwork
     measures: ClassVar[dict[str, str]] = {"sampled_gap_percent": "sampled gap {:.2f}%"}
     columns: ClassVar[dict[str, str]] = {
         "greedy_improvement_percent": "greedy",
@@ -141,7 +115,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     validated = tuple(columns)
     word, kinds = "improvement", "greedy/sample"
     title = "improvement over the rule that the network corrects, in percent"
-    use = "--task {0.task}"
+    use = "--task runtime --machine MACHINE"
     parameters: TrainingParameters
     network: DirectNetwork
 
@@ -150,9 +124,9 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         super().__init__(folder, parameters, **given)
 
     @staticmethod
-    def recipe(method: str, task: Task | None, devices: int | None) -> TrainingParameters:
-        """See `PhasedTrainer`."""
-        return TrainingParameters(network=DirectNetworkParameters(task=task or "runtime"))
+    def recipe(method: str, task: Any, devices: int | None) -> TrainingParameters:
+        """See `PhasedTrainer`: those of the shipped weights."""
+        return TrainingParameters()
 
     @classmethod
     def prepared(cls, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
@@ -168,7 +142,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     def compile(self) -> None:
         """Run every kernel once, on a small problem."""
         case = make_case(self.parameters, HELD_OUT, self.validation[:1], 0)
-        values_of(case.problem, case.seen.rule[None])
+        starting_orders(case.problem, case.seen.rule[None])
 
     def _batches(self, phase: Phase) -> Generator[list[Case], None, None]:
         ranges = chunks(phase.steps * phase.graphs, phase.graphs)[self.place.batch :]
@@ -184,11 +158,14 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         """Return the loss of REINFORCE and the penalty, for a batch."""
         policy, rng = self._policy(self.network, cases), self._rng(_SAMPLES)
         keys = [drawn(keys, phase.samples, rng) for keys in policy.most_likely()]
-        costs = np.stack([values_of(c.problem, k, self._look) / c.bound for c, k in zip(cases, keys, strict=True)])
-        weights = torch.from_numpy(advantages(costs)).float().to(self.network.device)
+        costs = []
+        for case, rows in zip(cases, keys, strict=True):
+            self._look()
+            costs.append(costs_of(case, rows))
+        weights = torch.from_numpy(advantages(np.stack(costs))).float().to(self.network.device)
         norms = [(mean - mean.mean()).norm() / GUMBEL / len(mean) for mean in policy.means()]
         loss = (weights * policy.log_probability(keys)).mean() + PENALTY * torch.stack(norms).mean()
-        self._measure("sampled_gap_percent", 100 * (float(costs.mean()) - 1))
+        self._measure("sampled_gap_percent", 100 * (float(np.mean(costs)) - 1))
         self._measure("loss", float(loss.detach()))
         return loss
 
@@ -204,7 +181,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         for case in self._held_out:
             with torch.inference_mode():
                 rows = to_decode(self._policy(network, [case]).most_likely()[0], SAMPLES, rng)
-            values = np.maximum(values_of(case.problem, np.vstack((case.seen.rule[None], rows))), case.bound)
+            values = np.maximum(costs_of(case, np.vstack((case.seen.rule[None], rows))), 1.0)
             ratios.append((values[1] / values[0], values[1:].min() / values[0]))
             yield "done", len(ratios), len(self._held_out)
         return dict(zip(self.validated, (100 * (1 - np.mean(ratios, axis=0))).tolist(), strict=True))
@@ -212,6 +189,11 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     def score(self, validation: dict[str, float]) -> float:
         """Return the mean loss to the rule of the most likely keys and of 16."""
         return -sum(validation[name] for name in self.validated) / 2
+
+
+def costs_of(case: Case, keys: Any) -> FloatArray:
+    """Return the makespans of the list schedules of rows of keys, against the bound, shape `(rows,)`."""
+    return starting_orders(case.problem, keys)[1] / case.bound
 
 
 def advantages(costs: FloatArray) -> FloatArray:

@@ -26,8 +26,8 @@ _ORDERS = (
     f"weights with the smallest gap are kept. {_SETTINGS}"
 )
 _SCHEDULES = (
-    "Synthetic graphs are drawn once and taken again and again, each with devices and links of its own; so are "
-    f"GRAPHS. A tenth of those {_ASIDE}\n\n"
+    "Synthetic graphs are drawn once and taken again and again, each op on one type of device; so are GRAPHS. A tenth "
+    f"of those {_ASIDE}\n\n"
     "Each epoch ends with a validation: how much better one pass and the best of 16 are than the rule that the "
     "network corrects. The weights with the largest improvement are kept. Settings are those of --config; options "
     f"win over them, and config.yaml in the folder shows them all. {_RESUME}"
@@ -90,6 +90,6 @@ def trainable_of(method: str) -> Trainable:
     if method == "topoformer":
         return Trainable(method, _ORDERS, "layered ones", {"precision": "precision"}, {})
     if method == "direct":
-        return Trainable(method, _SCHEDULES, "synthetic ones", {"task": "network.task"}, {})
+        return Trainable(method, _SCHEDULES, "synthetic ones", {}, {})
     options, encoder = {"task": "network.task", "devices": "network.devices"}, "lstm" if method == "gas" else "gnn"
     return Trainable(method, _DISTRIBUTIONS, "synthetic ones", options, {"network.encoder": encoder})

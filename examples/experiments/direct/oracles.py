@@ -18,7 +18,7 @@ import schedopt
 from schedopt.core.base.units import parse_bandwidth, parse_microseconds
 from schedopt.core.model.simulator import simulate
 from schedopt.core.solvers.placements.chromosomes import keys_along
-from schedopt.policies.direct.keys import order_of, rule_keys, values_of
+from schedopt.policies.direct.keys import decode, order_of, rule_keys
 
 PATIENCES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 
@@ -54,7 +54,7 @@ def _makespans(problem: schedopt.Problem, plan: schedopt.Result) -> dict[str, fl
     placement = plan.schedule.placement(graph)
     rules, plans = (_at_all_patiences(problem, keys) for keys in (rule, keys_along(order)))
     values = {
-        "the rule": float(values_of(problem, rule[None])[0]),
+        "the rule": _value_of(problem, rule),
         "the rule, the best patience": rules.min(),
         "the plan's order as keys, the best patience": plans.min(),
     }
@@ -68,7 +68,13 @@ def _makespans(problem: schedopt.Problem, plan: schedopt.Result) -> dict[str, fl
 def _at_all_patiences(problem: schedopt.Problem, keys: np.ndarray) -> np.ndarray:
     rows = np.repeat(keys[None], len(PATIENCES), axis=0).astype(np.float32)
     rows[:, -1] = PATIENCES
-    return values_of(problem, rows)
+    return np.array([_value_of(problem, row) for row in rows])
+
+
+def _value_of(problem: schedopt.Problem, keys: np.ndarray) -> float:
+    search = schedopt.Search(problem)
+    decode(search, keys[None])
+    return float(search.best_value)
 
 
 def _run_along(problem: schedopt.Problem, order: np.ndarray, placement: np.ndarray) -> float:
@@ -88,8 +94,7 @@ def _run_along(problem: schedopt.Problem, order: np.ndarray, placement: np.ndarr
 
 
 def _peaks(problem: schedopt.Problem, plan: schedopt.Result) -> dict[str, float]:
-    keys = np.stack([rule_keys(problem), keys_along(plan.schedule.op_order())])
-    rule, along = values_of(problem, keys)
+    rule, along = (_value_of(problem, keys) for keys in (rule_keys(problem), keys_along(plan.schedule.op_order())))
     values = {"the plan's order": along, "auto": plan.value}
     return {name: 100 * (1 - value / max(rule, 1.0)) for name, value in values.items()}
 

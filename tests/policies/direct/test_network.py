@@ -8,7 +8,7 @@ import pytest
 import torch
 from models.networks import write_direct_weights
 from schedopt import Problem
-from schedopt.policies.direct.keys import NODE_FEATURES, drawn, seen
+from schedopt.policies.direct.keys import drawn, seen
 from schedopt.policies.direct.network import DirectNetwork, DirectNetworkParameters, batch_of, load_network
 
 SHAPE = DirectNetworkParameters(width=8, rounds=2)
@@ -49,13 +49,3 @@ def test_draws_come_in_their_orders_as_often_as_their_probability_says(tmp_path)
     assert chances.sum() == pytest.approx(1, abs=0.02)
     np.testing.assert_allclose(counts / len(orders), chances, atol=0.01)
     assert sorted(counts)[-2] > 1000 and len(kinds) > 2
-
-
-def test_which_devices_run_an_op_is_seen_by_networks_that_look_at_it(tmp_path):
-    found = problems()[:1]
-    nodes = found[0].nodes
-    others = [found[0]._replace(nodes=np.hstack((nodes[:, :NODE_FEATURES], nodes[:, NODE_FEATURES:] + 1)))]
-    for types in (False, True):
-        network = load_network(write_direct_weights(tmp_path / f"{types}.safetensors", types=types))
-        (one,), (other,) = (network(batch_of(seen)).most_likely() for seen in (found, others))
-        assert np.array_equal(one, other) != types

@@ -15,17 +15,17 @@ from schedopt.core.search.method_spec import parse_method
 from schedopt.core.solve.solve import solve
 from schedopt.policies.direct import keys
 from schedopt.policies.direct import solve as direct
-from schedopt.policies.direct.keys import rule_keys, values_of
 
 pytestmark = pytest.mark.usefixtures("tiny_shipped")
 
 
-def typed(ops=30):
-    """Return a problem whose ops run on one of two devices each, or on both."""
+def typed(ops=30, each=1):
+    """Return a problem whose ops run on one of two types of device each, or on both."""
     graph = naive.random_graph(np.random.default_rng([191, 1]), ops)[0]
     able = [(1.0, None), (None, 1.0), (1.0, 2.0)]
     times = {name: dict(zip("xy", able[at % 3], strict=True)) for at, name in enumerate(graph.op_names)}
-    return Problem(graph, "runtime", machine=Machine((Device("a", "x"), Device("b", "y")), op_times=times))
+    devices = tuple(Device(f"{kind}{at}", kind) for kind in "xy" for at in range(each))
+    return Problem(graph, "runtime", machine=Machine(devices, op_times=times))
 
 
 def problem_of(task="runtime", devices=2, ops=30, seed=1, **values):
@@ -33,14 +33,13 @@ def problem_of(task="runtime", devices=2, ops=30, seed=1, **values):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("devices", [2, 5, 12])
-@pytest.mark.parametrize("task", ["runtime", "memory"])
-def test_one_file_serves_all_numbers_of_devices(task, devices, tmp_path):
-    named = f":weights={write_direct_weights(tmp_path / 'w.safetensors', task=task)}"
-    once = solve(problem_of(task, devices), f"direct:decode=greedy{named}")
-    best = solve(problem_of(task, devices), f"direct{named}", seed=3)
+@pytest.mark.parametrize("each", [1, 2, 6])
+def test_one_file_serves_all_numbers_of_devices(each, tmp_path):
+    named, problem = f":weights={write_direct_weights(tmp_path / 'w.safetensors')}", typed(each=each)
+    once = solve(problem, f"direct:decode=greedy{named}")
+    best = solve(problem, f"direct{named}", seed=3)
     assert best.value <= once.value
-    assert best.value == solve(problem_of(task, devices), f"direct{named}", seed=3).value
+    assert best.value == solve(problem, f"direct{named}", seed=3).value
 
 
 def test_the_budget_is_a_decode_per_row():
@@ -99,12 +98,9 @@ def test_list_scheduling_heeds_the_clock_and_leaves_memory_to_its_decoder(monkey
 def test_without_weights_that_fit_the_rule_is_drawn_around_and_needs_no_network(task, monkeypatch):
     monkeypatch.setattr(direct, "_keys", None)
     problem = problem_of(task)
-    rule = values_of(problem, rule_keys(problem)[None])[0]
-    assert solve(problem, "direct:decode=greedy").value == solve(problem, "direct:decode=rule").value == rule
-    best = solve(problem, "direct", seed=3).value
-    assert best < rule
-    if task == "runtime":
-        assert best == values_of(problem, keys.to_decode(rule_keys(problem), 16, Search(problem, seed=3).rng)).min()
+    rule = solve(problem, "direct:decode=rule").value
+    assert solve(problem, "direct:decode=greedy").value == rule
+    assert solve(problem, "direct", seed=3).value < rule
     assert solve(typed(), "direct:decode=rule").is_feasible
 
 
@@ -131,13 +127,10 @@ def test_a_search_that_is_stopped_within_the_network_gets_the_rule(monkeypatch):
     assert "there was no time for direct's network" in search.notes[0]
 
 
-def test_weights_that_do_not_fit_are_refused(tmp_path):
-    file = write_direct_weights(tmp_path / "peak.safetensors", task="memory")
-    with pytest.raises(UsageError, match="these weights are for memory, not for runtime; schedopt train direct"):
-        solve(problem_of(), f"direct:weights={file}")
+def test_weights_that_do_not_fit_are_refused():
     with pytest.raises(FormatError, match="no such file, and no weights of this name"):
         parse_method("direct:weights=nowhere")
     machine = dataclasses.replace(typed().machine, bandwidth=1e6)
-    for problem in (problem_of(), problem_of(latency=1.0), Problem(typed().graph, "runtime", machine=machine)):
-        with pytest.raises(UsageError, match="these weights are for makespans where transfers are free"):
+    for problem in (problem_of(), problem_of("memory"), Problem(typed().graph, "runtime", machine=machine)):
+        with pytest.raises(UsageError, match="weights of direct are for makespans where transfers are free"):
             solve(problem, "direct:weights=direct-runtime-types")

@@ -7,9 +7,10 @@ import pytest
 from models.runs import At, assert_same_run
 from schedopt import solve
 from schedopt.core.bounds.bounds import possible_times
+from schedopt.core.solvers.placements.list_schedulers import starting_orders
 from schedopt.datasets.synthetic import SyntheticParameters
 from schedopt.policies.direct import training
-from schedopt.policies.direct.keys import NODE_FEATURES, values_of
+from schedopt.policies.direct.keys import FEATURES
 from schedopt.policies.direct.network import DirectNetworkParameters
 from schedopt.policies.direct.solve import Parameters
 from schedopt.policies.direct.training import HELD_OUT, Phase, Trainer, TrainingParameters, advantages, make_cases
@@ -17,30 +18,13 @@ from schedopt.policies.training.run_folder import curve_of
 from schedopt.policies.training.trainable import Work
 
 TINY = TrainingParameters(
-    network=DirectNetworkParameters(width=4, rounds=1),
+    network=DirectNetworkParameters(width=8, rounds=1),
     phases=(Phase(epochs=1, steps=2, graphs=2, samples=2),),
     synthetic=SyntheticParameters(nodes_low=8, nodes_high=12),
+    types=(1, 2),
     training_graphs=4,
     validation_graphs=2,
 )
-TYPED = dataclasses.replace(TINY, types=(1, 2), network=DirectNetworkParameters(width=8, rounds=1, types=True))
-
-
-def test_cases_have_devices_and_links_of_their_own_and_none_is_held_out():
-    parameters = dataclasses.replace(TINY, paid=0.5)
-    cases, held_out = ([*make_cases(parameters, first, 24, ())] for first in (0, HELD_OUT))
-    assert {case.problem.devices for case in cases} == {2, 3, 4, 8}
-    assert {case.problem.transfers_take_time for case in cases} == {True, False}
-    assert {case.problem.latency > 0 for case in cases if case.problem.transfers_take_time} == {True, False}
-    tensors = [{tuple(case.problem.graph.tensor_size.tolist()) for case in some} for some in (cases, held_out)]
-    assert not tensors[0] & tensors[1]
-    free = make_cases(dataclasses.replace(TINY, network=DirectNetworkParameters("memory")), 0, 8, ())
-    assert not any(case.problem.transfers_take_time for case in free)
-
-
-def test_links_are_drawn_for_each_graph():
-    drawn = make_cases(dataclasses.replace(TINY, paid=1.0), 0, 4, ())
-    assert len({case.problem.bandwidth for case in drawn}) == 4
 
 
 def test_samples_are_weighed_against_the_others_of_their_graph():
@@ -51,14 +35,15 @@ def test_samples_are_weighed_against_the_others_of_their_graph():
     assert np.mean(found[0] ** 2) == pytest.approx(1)
 
 
-def test_ops_run_on_one_type_of_device_where_types_are_set():
-    (equal,) = make_cases(dataclasses.replace(TINY, paid=0.0), 0, 1, ())
-    assert Parameters().file(equal.problem) is None
-    for case in make_cases(TYPED, 0, 4, ()):
+def test_ops_run_on_one_type_of_device_and_no_graph_is_held_out():
+    cases, held_out = ([*make_cases(TINY, first, 4, ())] for first in (0, HELD_OUT))
+    tensors = [{tuple(case.problem.graph.tensor_size.tolist()) for case in some} for some in (cases, held_out)]
+    assert not tensors[0] & tensors[1]
+    for case in cases:
         able = possible_times(case.problem)
         assert {tuple(row) for row in np.isfinite(able).tolist()} == {(True, False, False), (False, True, True)}
-        assert len(np.unique(case.seen.nodes[:, NODE_FEATURES])) == 2
-        value = values_of(case.problem, case.seen.rule[None])[0]
+        assert len(np.unique(case.seen.nodes[:, FEATURES - 3])) == 2
+        _, (value,) = starting_orders(case.problem, case.seen.rule[None])
         assert value == pytest.approx(solve(case.problem, "direct:decode=rule").value)
         assert Parameters().file(case.problem).stem == "direct-runtime-types"
 
@@ -66,7 +51,7 @@ def test_ops_run_on_one_type_of_device_where_types_are_set():
 @pytest.mark.slow
 def test_reinforce_makes_draws_better(tmp_path):
     phase = Phase(epochs=2, steps=12, graphs=4, samples=32, learning_rate=0.01)
-    parameters = dataclasses.replace(TYPED, phases=(phase,), validation_graphs=1)
+    parameters = dataclasses.replace(TINY, phases=(phase,), validation_graphs=1)
     assert Trainer(tmp_path, parameters, [*make_cases(parameters, 0, 4, ())]).run()
     gaps = [line["sampled_gap_percent"] for line in curve_of(tmp_path)[1:]]
     assert gaps[1] < gaps[0]
@@ -74,10 +59,8 @@ def test_reinforce_makes_draws_better(tmp_path):
 
 @pytest.mark.slow
 def test_a_stop_within_a_step_undoes_the_step(tmp_path):
-    parameters = dataclasses.replace(TINY, network=DirectNetworkParameters("memory", width=4, rounds=1))
-
     def trainer(folder):
-        return Trainer(folder, parameters, [*make_cases(parameters, 0, 2, ())])
+        return Trainer(folder, TINY, [*make_cases(TINY, 0, 2, ())])
 
     assert trainer(tmp_path / "whole").run()
     stop = At(5)  # two validation graphs are drawn, then done; then it is asked within the first step

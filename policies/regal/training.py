@@ -43,7 +43,7 @@ class Phase(Parameters):
     steps: int = parameter(1000, "of an epoch", low=1)
     graphs: int = parameter(4, "of a step; paper 4", low=1)
     samples: int = parameter(1, "actions drawn of a graph, all for the same random numbers of BRKGA; paper 1", low=1)
-    evaluations: int = parameter(1000, "of BRKGA with the actions drawn, and without any; paper 1000", low=2)
+    evaluations: int = parameter(1000, "of BRKGA with the actions drawn, and without any; paper 1000 (A.14)", low=2)
     learning_rate: float = parameter(1e-4, "of Adam; paper 1e-4", low=0.0, high=1.0)
     decay: float = parameter(1.0, "factor of the learning rate per epoch; paper 1", low=0.01, high=1.0)
     reward: float = parameter(1.0, "weight of the reward", low=0.0)

@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from models.train_commands import COMMANDS, assert_same_weights, refused
+from schedopt import read_graph
 from schedopt.cli.commands.train import _left
 from schedopt.core.search.registry import METHODS
 from schedopt.core.search.settings import plain
@@ -52,7 +53,7 @@ def test_every_trainer_of_the_registry_is_tested_here():
 
 
 @pytest.mark.slow
-def test_a_run_says_how_it_goes_and_what_its_weights_are_for(name, command, runs, run, diamond_file):
+def test_a_run_says_how_it_goes_and_what_its_weights_are_for(name, command, runs, run, diamond_file, tmp_path):
     folder, result = runs.whole(name)
     lines = [line for line in result.stderr.splitlines() if not line.startswith("note: ")]
     assert [line.split(":")[0] for line in lines] == command.lines
@@ -66,7 +67,13 @@ def test_a_run_says_how_it_goes_and_what_its_weights_are_for(name, command, runs
     assert command.title in result.stdout
     last = result.stdout.splitlines()[-1]
     assert last == f"schedopt solve GRAPH {command.use} --weights {folder / WEIGHTS}"
-    words = [diamond_file if word == "GRAPH" else word for word in shlex.split(last)[1:]]
+    ops = enumerate(read_graph(diamond_file).op_names)
+    times = {op: {"x": 1 if at % 2 else None, "y": 1} for at, op in ops}
+    devices = [{"name": "a", "kind": "x"}, {"name": "b", "kind": "y"}]
+    machine = {"devices": devices, "default_link": {}, "op_times": times}
+    (tmp_path / "machine.yaml").write_text(yaml.safe_dump(machine))
+    files = {"GRAPH": diamond_file, "MACHINE": tmp_path / "machine.yaml"}
+    words = [files.get(word, word) for word in shlex.split(last)[1:]]
     solved = run(*words, "--evaluations", 200, "--json")
     assert solved.exit_code == 0, solved.stderr
     assert json.loads(solved.stdout)["found_by"] == name

@@ -14,6 +14,7 @@ from torch import Tensor
 from ...core.base.arrays import FloatArray
 from ...core.base.errors import UsageError
 from ...core.base.parallel import chunks, map_in_order
+from ...core.base.units import MAX_DEVICES
 from ...core.bounds.bounds import lower_bound
 from ...core.graph.graph import CostGraph
 from ...core.problem.machine import Device, Machine
@@ -55,8 +56,9 @@ class TrainingParameters(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.types) < 2 or min(self.types) < 1:
-            raise UsageError(f"types must be two numbers of devices or more, from 1 on, not {list(self.types)}")
+        if len(self.types) < 2 or min(self.types) < 1 or sum(self.types) > MAX_DEVICES:
+            numbers = f"two numbers of devices or more, from 1 on, {MAX_DEVICES} in all at most"
+            raise UsageError(f"types must be {numbers}, not {list(self.types)}")
 
 
 HELD_OUT = 2**31

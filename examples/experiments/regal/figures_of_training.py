@@ -75,7 +75,7 @@ def curves(options):
             print(f"  step {line['step']:>7,}  reward {line['reward']:.4f}")
         axis.plot([line["step"] for line in lines], [line["reward"] for line in lines], marker=".")
         axis.axhline(-1, color="black", linewidth=0.8, alpha=0.5)
-        axis.set(xlabel="step", ylabel="reward of the training graphs", title=Path(run).name)
+        axis.set(xlabel="step", ylabel="reward of the training graphs", title=title_of(run))
         axis.grid(alpha=0.3)
         if options.graphs:
             seen, unseen = (improvements_by(run, graphs, options.seed) for graphs in both_sets(run, options))
@@ -84,6 +84,11 @@ def curves(options):
             gap = sum(seen) / len(seen) - sum(unseen) / len(unseen)
             print(f"  gap {gap:+.2f} percentage points")
     return figure
+
+
+def title_of(run):
+    """Return the name of a run's folder, or of the one that holds the only run of a recipe."""
+    return Path(run).parent.name if Path(run).name == "all" else Path(run).name
 
 
 def both_sets(run, options):

@@ -12,7 +12,6 @@ from schedopt.datasets.synthetic import SyntheticParameters
 from schedopt.policies.direct import training
 from schedopt.policies.direct.keys import FEATURES
 from schedopt.policies.direct.network import DirectNetworkParameters
-from schedopt.policies.direct.solve import Parameters
 from schedopt.policies.direct.training import HELD_OUT, Phase, Trainer, TrainingParameters, advantages, make_cases
 from schedopt.policies.training.run_folder import curve_of
 from schedopt.policies.training.trainable import Work
@@ -25,6 +24,10 @@ TINY = TrainingParameters(
     training_graphs=4,
     validation_graphs=2,
 )
+
+
+def test_the_settings_are_those_of_the_shipped_weights():
+    assert TrainingParameters.shipped("direct-runtime-types") == TrainingParameters()
 
 
 def test_samples_are_weighed_against_the_others_of_their_graph():
@@ -45,7 +48,6 @@ def test_ops_run_on_one_type_of_device_and_no_graph_is_held_out():
         assert len(np.unique(case.seen.nodes[:, FEATURES - 3])) == 2
         _, (value,) = starting_orders(case.problem, case.seen.rule[None])
         assert value == pytest.approx(solve(case.problem, "direct:decode=rule").value)
-        assert Parameters().file(case.problem).stem == "direct-runtime-types"
 
 
 @pytest.mark.slow

@@ -26,8 +26,8 @@ _ORDERS = (
     f"weights with the smallest gap are kept. {_SETTINGS}"
 )
 _SCHEDULES = (
-    "Synthetic graphs, drawn once, or GRAPHS are taken again and again. Each op is drawn to run on one type of device, of "
-    f"the setting types. A tenth of GRAPHS {_ASIDE}\n\n"
+    "Synthetic graphs, drawn once, or GRAPHS are taken again and again. Each op is drawn to run on one type of device, "
+    f"of the setting types. A tenth of GRAPHS {_ASIDE}\n\n"
     "Each epoch ends with a validation: how much better one pass and the best of 16 are than the rule that the "
     "network corrects. The weights with the largest improvement are kept. Settings are those of --config; options "
     f"win over them, and config.yaml in the folder shows them all. {_RESUME}"

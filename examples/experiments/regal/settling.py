@@ -89,12 +89,8 @@ def main():
             print(f"  {name}: {with_error(found)}")
         for share in SHARES:
             taught, same = (shares[kind, share] for kind in ("the teacher's", "the commonest"))
-            rows = {
-                "the teacher's": taught,
-                "the commonest": same,
-                "the second less the first": np.subtract(same, taught),
-            }
-            print(f"  {share:.0%} of the ops: " + ", ".join(f"{k} {with_error([*v])}" for k, v in rows.items()))
+            of_share = {"the teacher's": taught, "the commonest": same, "the difference": np.subtract(same, taught)}
+            print(f"  {share:.0%} of the ops: " + ", ".join(f"{k} {with_error([*v])}" for k, v in of_share.items()))
 
 
 if __name__ == "__main__":

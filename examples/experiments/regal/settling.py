@@ -1,4 +1,4 @@
-"""Whether a policy of REGAL chooses op by op, and why REINFORCE settles where it does.
+"""Choices of a REGAL policy: whether they differ from op to op, and why REINFORCE settles where it does.
 
     python examples/experiments/regal/settling.py GRAPHS... [--weights regal-runtime] [--evaluations 1000 4600]
         [--draws 4]
@@ -6,9 +6,9 @@
 Prints how many ops have the commonest of all likeliest actions, and for each number of evaluations the improvement over
 BRKGA with as many, mean with 95% interval over graphs: by drawn and by likeliest actions, and by the commonest action
 for all ops. Then, from levels drawn uniformly, as at the start of the training, what a growing share of the ops gains
-that take the teacher's actions, or all the commonest one, and the difference, graph by graph: the slopes at
-the start are what REINFORCE follows. The commonest action says little unless --weights are of a run of the paper's
-recipe. Transfers are free. 60 graphs take ten minutes.
+that take the teacher's actions, or all the commonest one, and the difference, graph by graph: the slopes at the start
+are what REINFORCE follows. The commonest action says little unless --weights are of a run of the paper's recipe.
+Transfers are free. 60 graphs take ten minutes.
 """
 
 import argparse
@@ -27,6 +27,17 @@ def improvement(case, actions, levels, evaluations, start=None):
     from schedopt.policies.regal.rewards import found_value
 
     return 100 * (1 - case.ratio(found_value(start or case.start, actions, levels, evaluations)))
+
+
+def gains_of_shares(case, targets, heads, gain, draws, rng):
+    """Return (kind, share) -> mean gain if a share of the ops takes actions of a kind, the others uniform levels."""
+    gains, ops = {(kind, share): [] for share in SHARES for kind in targets}, len(case.searched.nodes)
+    for _ in range(draws):
+        uniform = np.stack([rng.integers(head.choices, size=ops) for head in heads], axis=1)
+        rank = rng.random(ops)[:, None]
+        for kind, share in gains:
+            gains[kind, share].append(gain(case, np.where(rank < share, targets[kind], uniform)))
+    return {key: np.mean(found) for key, found in gains.items()}
 
 
 def main():
@@ -66,7 +77,7 @@ def main():
     for evaluations in options.evaluations:
         gain = partial(improvement, levels=shape.actions, evaluations=evaluations)
         rows = {name: [] for name in ("drawn", "likeliest", "the commonest for all")}
-        shares = {(kind, share): [] for share in SHARES for kind in ("the teacher's", "the commonest")}
+        shares = []
         for number, (known, policy, likely) in enumerate(zip(cases, policies, likeliest, strict=True)):
             case = make_case(known, setting, 0, evaluations, "")
             seed, after = case.start.drawn()
@@ -74,21 +85,13 @@ def main():
             rows["drawn"].append(gain(case, drawn, start=after))
             rows["likeliest"].append(gain(case, likely))
             rows["the commonest for all"].append(gain(case, np.tile(common, (len(likely), 1))))
-            rng = np.random.default_rng(number)
-            draws = {key: [] for key in shares}
-            for _ in range(options.draws):
-                uniform = np.stack([rng.integers(head.choices, size=len(likely)) for head in shape.heads], axis=1)
-                rank = rng.random(len(likely))[:, None]
-                for kind, share in shares:
-                    target = known.target if kind == "the teacher's" else common
-                    draws[kind, share].append(gain(case, np.where(rank < share, target, uniform)))
-            for key, found in draws.items():
-                shares[key].append(np.mean(found))
+            targets, rng = {"the teacher's": known.target, "the commonest": common}, np.random.default_rng(number)
+            shares.append(gains_of_shares(case, targets, shape.heads, gain, options.draws, rng))
         print(f"{evaluations:,} evaluations")
         for name, found in rows.items():
             print(f"  {name}: {with_error(found)}")
         for share in SHARES:
-            taught, same = (shares[kind, share] for kind in ("the teacher's", "the commonest"))
+            taught, same = ([of[kind, share] for of in shares] for kind in ("the teacher's", "the commonest"))
             of_share = {"the teacher's": taught, "the commonest": same, "the difference": np.subtract(same, taught)}
             print(f"  {share:.0%} of the ops: " + ", ".join(f"{k} {with_error([*v])}" for k, v in of_share.items()))
 

@@ -23,8 +23,8 @@ class Head(NamedTuple):
     kind: Kind  # part of the chromosome that the choice is for
     # the op's gene there: device j for an affinity, `devices` for the scheduling priority, and 0 for transfers
     entry: int
-    # what is chosen: the `mean` or the `variance` of the gene's beta distribution, or the `bias` of its crossover
-    what: Literal["mean", "variance", "bias"]
+    # what is chosen: two numbers of the gene's beta distribution, or the `bias` of its crossover
+    what: Literal["mean", "variance", "alpha", "beta", "bias"]
     choices: int  # number of levels to choose from, k
 
 
@@ -42,6 +42,9 @@ class ActionParameters(Parameters):
     transfers: int = parameter(
         0, "levels of mean and variance of the priorities of all transfers of the op's outputs", low=0, high=64
     )
+    levels: Literal["mean-variance", "alpha-beta"] = parameter(
+        "mean-variance", "what levels are of: mean-variance (A.6), or alpha-beta, from 1/4 to 16 (workshop paper)"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,11 +61,12 @@ class ActionParameters(Parameters):
             genes += [("placement", device, self.placement) for device in range(devices)]
         if self.scheduling:
             genes.append(("scheduling", devices, self.scheduling))
-        heads = [Head(kind, entry, what, k) for kind, entry, k in genes for what in ("mean", "variance")]
+        pair: tuple[Any, Any] = ("mean", "variance") if self.levels == "mean-variance" else ("alpha", "beta")
+        heads = [Head(kind, entry, what, k) for kind, entry, k in genes for what in pair]
         if self.crossover:
             heads += [Head("crossover", entry, "bias", self.crossover) for entry in range(devices + 1)]
         if self.transfers:
-            heads += [Head("transfers", 0, what, self.transfers) for what in ("mean", "variance")]
+            heads += [Head("transfers", 0, what, self.transfers) for what in pair]
         return tuple(heads)
 
 
@@ -72,6 +76,15 @@ def beta_parameters(mean: Levels, variance: Levels, k: int) -> tuple[Levels, Lev
     # mu and alpha + beta = mu (1 - mu) / sigma^2 - 1 = (k - v) / (v + 1). Computed like this, Beta(1, 1) is exact.
     mu, concentration = (mean + 1) / (k + 1), (k - variance) / (variance + 1)
     return mu * concentration, (1 - mu) * concentration
+
+
+LOWEST, OCTAVES = -2, 6  # of levels of alpha and beta, equal steps of the exponent of 2; the paper names no values
+
+
+def power(level: Levels, k: int) -> Levels:
+    """Return the alpha or beta that one of k levels stands for: a power of 2 from 1/4 to 16."""
+    value: Levels = 2.0 ** (LOWEST + OCTAVES * level / (k - 1))
+    return value
 
 
 def crossover_bias(level: Levels, k: int) -> Levels:
@@ -100,4 +113,6 @@ def dequantise(
             biases[chosen] = crossover_bias(level[:, at], head.choices)
         elif head.what == "mean":  # its variance is the next head
             alpha[chosen], beta[chosen] = beta_parameters(level[:, at], level[:, at + 1], head.choices)
+        elif head.what != "variance":
+            (alpha if head.what == "alpha" else beta)[chosen] = power(level[:, at], head.choices)
     return GeneDistribution(alpha, beta, biases)

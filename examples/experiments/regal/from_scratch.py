@@ -1,12 +1,12 @@
 """What REINFORCE from random weights needs, on REGAL's makespan: one setting changed at a time, at equal evaluations.
 
-    python examples/experiments/regal/from_scratch.py TRAINING VALIDATION TESTS FOLDER [--runs ours paper ...] [--steps 300]
+    python examples/experiments/regal/from_scratch.py TRAINING VALIDATION TESTS FOLDER [--runs ours ...] [--steps 300]
 
-"ours" draws 8 samples of each of 4 graphs per step, with the leave-one-out baseline, a learning rate of 1e-3, rewards of
-1,000 evaluations, and a network that normalises its embeddings. Each other run differs as its name says; "paper" is A.16 but
-for its number of steps. Steps are adjusted so that all runs have as many evaluations. Prints the improvement over BRKGA with
-5,000 evaluations on the test graphs by drawn and by expected actions, mean with 95% interval, and the entropy of an op's
-choices in nats. The same command goes on where it stopped. Five minutes a run.
+"ours" draws 8 samples of each of 4 graphs per step, with the leave-one-out baseline, a learning rate of 1e-3, rewards
+of 1,000 evaluations, and a network that normalises its embeddings. Each other run differs as its name says; "paper" is
+A.16 but for its number of steps. Steps are adjusted so that all runs have as many evaluations. Prints the improvement
+over BRKGA with 5,000 evaluations on the test graphs by drawn and by expected actions, mean with 95% interval, and the
+entropy of an op's choices in nats. The same command goes on where it stopped. Ten minutes a run.
 """
 
 import argparse

@@ -75,6 +75,8 @@ def expected_genes(plain, actions, devices, heads, bias):
             for gene in sent if head.kind == "transfers" else [own[head.entry]]:
                 if head.what == "bias":
                     genes[gene][2] = 0.5 * (1 + (level[head[:3]] + 1) / head.choices)
+                elif head.what in ("alpha", "beta"):
+                    genes[gene][head.what == "beta"] = 0.25 * 64 ** (level[head[:3]] / (head.choices - 1))
                 else:
                     pair = (level[head.kind, head.entry, what] for what in ("mean", "variance"))
                     genes[gene][:2] = by_the_paper(*pair, head.choices)
@@ -87,7 +89,8 @@ def test_each_gene_gets_what_was_chosen_for_it(seed):
     graph, plain = naive.random_graph(rng, 10)
     devices = int(rng.integers(1, 9))
     ks = [int(k) for k in rng.choice([0, 2, 3, 5, 16], 4)]
-    parameters = ActionParameters(*ks) if any(ks) else ActionParameters()
+    kind = ("mean-variance", "alpha-beta")[seed % 2]
+    parameters = ActionParameters(*ks, levels=kind) if any(ks) else ActionParameters(levels=kind)
     heads = parameters.heads(devices)
     actions = np.column_stack([rng.integers(0, head.choices, graph.num_ops) for head in heads])
     found = dequantise(actions, graph, devices, parameters, 0.6)

@@ -83,6 +83,19 @@ def test_priorities_follow_an_order_of_low_peak():
     assert actions[order[0], 4] == 15 and actions[order[-1], 4] == 0
 
 
+def test_levels_of_alpha_and_beta_are_the_nearest_to_the_same_distributions():
+    """Beta(1, 1) is among them; wanted are a mean of 0.8 or 0.2 and alpha + beta = 4, and alpha + beta = 16."""
+    seen, levels = searched(synthetic(4)), ActionParameters(placement=4, scheduling=16, levels="alpha-beta")
+    plain, taught = (
+        dequantise(chosen(teacher, seen, levels), seen.problem.graph, 2, levels) for teacher in ("uniform", BY_TIME)
+    )
+    ops = len(seen.nodes)
+    assert (plain.alpha == 1).all() and (plain.beta == 1).all()
+    pairs = set(zip(taught.alpha[: 2 * ops], taught.beta[: 2 * ops], strict=True))
+    assert pairs == {(4.0, 1.0), (1.0, 4.0)}
+    assert np.abs(np.log2((taught.alpha + taught.beta)[2 * ops : 3 * ops] / 16)).max() < 0.3
+
+
 @pytest.mark.parametrize(
     ("task", "teacher", "least"),
     [

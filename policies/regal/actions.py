@@ -14,6 +14,7 @@ from ...core.solvers.placements.brkga import GeneDistribution
 Kind = Literal["placement", "scheduling", "crossover", "transfers"]
 # Which of a policy's actions: mean levels, rounded; the most probable; or drawn, as the paper's
 Taken = Literal["expected", "most-likely", "sample"]
+What = Literal["mean", "variance", "alpha", "beta", "bias"]
 Levels = TypeVar("Levels", bound=Any)
 
 
@@ -23,8 +24,7 @@ class Head(NamedTuple):
     kind: Kind  # part of the chromosome that the choice is for
     # the op's gene there: device j for an affinity, `devices` for the scheduling priority, and 0 for transfers
     entry: int
-    # what is chosen: two numbers of the gene's beta distribution, or the `bias` of its crossover
-    what: Literal["mean", "variance", "alpha", "beta", "bias"]
+    what: What  # what is chosen: one of two numbers of the gene's beta distribution, or the `bias` of its crossover
     choices: int  # number of levels to choose from, k
 
 
@@ -33,7 +33,8 @@ class ActionParameters(Parameters):
     """Which genes the policy chooses distributions for, and in how many levels k; 0 leaves them uniform."""
 
     # The defaults are those of the paper's agent for the runtime task (A.15). Transfers are ours: the paper leaves them
-    # uniform. Uniform is among the choices for a gene only if 6 divides k + 1 (k = 5, 11, 17, ...).
+    # uniform. Uniform is among the choices for a gene only if 6 divides k + 1 (k = 5, 11, 17, ...), or, with levels of
+    # alpha and beta, if 3 divides k - 1.
     placement: int = parameter(2, "levels of mean and variance of the op's affinity to each device", low=0, high=64)
     scheduling: int = parameter(16, "levels of mean and variance of the op's priority", low=0, high=64)
     crossover: int = parameter(
@@ -61,7 +62,7 @@ class ActionParameters(Parameters):
             genes += [("placement", device, self.placement) for device in range(devices)]
         if self.scheduling:
             genes.append(("scheduling", devices, self.scheduling))
-        pair: tuple[Any, Any] = ("mean", "variance") if self.levels == "mean-variance" else ("alpha", "beta")
+        pair: tuple[What, What] = ("mean", "variance") if self.levels == "mean-variance" else ("alpha", "beta")
         heads = [Head(kind, entry, what, k) for kind, entry, k in genes for what in pair]
         if self.crossover:
             heads += [Head("crossover", entry, "bias", self.crossover) for entry in range(devices + 1)]
@@ -78,13 +79,19 @@ def beta_parameters(mean: Levels, variance: Levels, k: int) -> tuple[Levels, Lev
     return mu * concentration, (1 - mu) * concentration
 
 
-LOWEST, OCTAVES = -2, 6  # of levels of alpha and beta, equal steps of the exponent of 2; the paper names no values
+_LOWEST, _OCTAVES = -2, 6  # exponents of 2 of alpha and beta: the lowest, and how many; the paper names no values
 
 
 def power(level: Levels, k: int) -> Levels:
     """Return the alpha or beta that one of k levels stands for: a power of 2 from 1/4 to 16."""
-    value: Levels = 2.0 ** (LOWEST + OCTAVES * level / (k - 1))
+    value: Levels = 2.0 ** (_LOWEST + _OCTAVES * level / (k - 1))
     return value
+
+
+def level_of(value: Levels, k: int) -> Levels:
+    """Return the level, not rounded, that stands for an alpha or beta above 0."""
+    level: Levels = (np.log2(value) - _LOWEST) / _OCTAVES * (k - 1)
+    return level
 
 
 def crossover_bias(level: Levels, k: int) -> Levels:

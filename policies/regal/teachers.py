@@ -16,7 +16,7 @@ from ...core.search.search import Search
 from ...core.solve.solve import solve
 from ...core.solvers.placements.brkga import Parameters, evolve
 from ...core.solvers.placements.chromosomes import bottom_levels
-from .actions import LOWEST, OCTAVES, ActionParameters, beta_parameters, crossover_bias, dequantise, power
+from .actions import ActionParameters, beta_parameters, crossover_bias, dequantise, level_of
 from .features import SearchedGraph
 
 ROUNDS = (4, 16, 64)
@@ -42,7 +42,7 @@ def uniform(searched: SearchedGraph, parameters: ActionParameters) -> NDArray[np
         elif head.what == "mean":
             distance = np.abs((levels + 1) / (k + 1) - 1 / 2)
         elif head.what != "variance":
-            distance = np.abs(np.log2(power(levels, k)))
+            distance = np.abs(levels - level_of(1.0, k))
         else:
             alpha, beta = beta_parameters(np.full(k, chosen[-1]), levels, k)
             total = alpha + beta
@@ -192,8 +192,8 @@ def _actions(
         mean = targets.placement[:, head.entry] if head.kind == "placement" else of_all
         k, concentration = head.choices, of_kind.get(head.kind, 0.0)
         if head.what in ("alpha", "beta"):
-            parameter = concentration * (mean if head.what == "alpha" else 1 - mean)
-            wanted = (np.log2(np.maximum(parameter, 2.0**LOWEST)) - LOWEST) / OCTAVES * (k - 1)
+            of_mean = mean if head.what == "alpha" else 1 - mean
+            wanted = level_of(np.maximum(concentration * of_mean, 1e-9), k)
         elif head.what == "mean":
             wanted = mean * (k + 1) - 1
         elif head.what == "variance":

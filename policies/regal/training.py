@@ -118,7 +118,7 @@ def recipe(method: str, task: Task | None, devices: int | None) -> TrainingParam
 PLAIN, DRAWN = "plain.jsonl", "graphs"
 VALIDATED = ("sample", "most_likely", "expected")
 _SAMPLES, _SEEDS = 0, 2
-TRAINED, HELD_OUT = 2**30, 2**31  # first numbers of the graphs drawn: `schedopt gen` has none of these
+_TRAINED, _HELD_OUT = 2**30, 2**31  # first numbers of the graphs drawn: `schedopt gen` has none of these
 
 
 class Trainer(PhasedTrainer[Phase, list[Case]]):
@@ -188,17 +188,17 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         file = JsonLines(self.folder / PLAIN, "what plain BRKGA finds", "delete it to search again")
         with closing(file), Workers(self.jobs) as workers:
             self._workers = workers
-            self._training = Cases(self._graphs(TRAINED), self._setting, workers, file)
-            self._held_out = Cases(self._graphs(HELD_OUT), self._setting, workers, file)
+            self._training = Cases(self._graphs(), self._setting, workers, file)
+            self._held_out = Cases(self._graphs(is_held_out=True), self._setting, workers, file)
             yield
 
-    def _graphs(self, first: int) -> Graphs:
-        """Return the graphs to train or to validate on, drawn from a number on unless they are given."""
-        p, is_held_out = self.parameters, first == HELD_OUT
+    def _graphs(self, is_held_out: bool = False) -> Graphs:
+        """Return the graphs to train on, or those to validate on."""
+        p = self.parameters
         if given := self.validation if is_held_out else self.graphs:
             return given_graphs(given)
         keep = (KeepImproving(p.improving),) if p.improving else ()
-        count = p.validation_graphs if is_held_out else p.training_graphs
+        first, count = (_HELD_OUT, p.validation_graphs) if is_held_out else (_TRAINED, p.training_graphs)
         return drawn_graphs(Recipe(p.synthetic, p.seed, keep), first, count, self.folder / DRAWN)
 
     def _size_of_epoch(self, phase: Phase) -> float:

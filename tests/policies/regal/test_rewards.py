@@ -19,7 +19,7 @@ from schedopt.policies.regal import rewards as regal_rewards
 from schedopt.policies.regal.actions import dequantise
 from schedopt.policies.regal.features import searched_graph
 from schedopt.policies.regal.rewards import Cases, Setting, found_value, given_graphs, plain_value
-from schedopt.policies.regal.training import DRAWN, PLAIN, TRAINED, Trainer
+from schedopt.policies.regal.training import DRAWN, PLAIN, Trainer
 
 SHAPE = REGAL.network
 
@@ -108,19 +108,20 @@ def test_a_run_that_goes_on_draws_no_graph_again(monkeypatch, tmp_path):
     assert before == len(set(drawn)) == len(list((tmp_path / DRAWN).iterdir()))
     assert Trainer(tmp_path, REGAL).run()
     assert len(drawn) == len(set(drawn)) > before
+    tests = generate(Recipe(REGAL.synthetic, REGAL.seed), len(drawn))  # `schedopt gen synthetic` with the same seed
+    trained = {topology_hash(read_graph(file)) for file in (tmp_path / DRAWN).iterdir()}
+    assert trained.isdisjoint(each.topology for each in tests)
 
     other = dataclasses.replace(REGAL, seed=1)
-    graphs = [Trainer(tmp_path / "none", parameters)._graphs(TRAINED).maker(0)() for parameters in (REGAL, other)]
+    graphs = [Trainer(tmp_path / "none", parameters)._graphs().maker(0)() for parameters in (REGAL, other)]
     assert graph_hash(graphs[0]) != graph_hash(graphs[1])
-    tests = generate(Recipe(REGAL.synthetic, REGAL.seed), 4)  # `schedopt gen synthetic` with the same seed
-    assert topology_hash(graphs[0]) not in {each.topology for each in tests}
-    recipe = Trainer(tmp_path / "none", REGAL)._graphs(TRAINED).name(0)[:16]
-    (kept,) = (tmp_path / "none" / DRAWN).glob(f"synthetic-{TRAINED + 1}-{recipe}.*")
+    recipe = Trainer(tmp_path / "none", REGAL)._graphs().name(0)[:16]
+    (kept,) = (tmp_path / "none" / DRAWN).glob(f"synthetic-{2**30 + 1}-{recipe}.*")
     assert graph_hash(read_graph(kept)) == graph_hash(graphs[0])
 
 
 def test_a_file_of_a_drawn_graph_that_is_something_else_is_refused_by_name(tmp_path):
-    make = Trainer(tmp_path, REGAL)._graphs(TRAINED).maker(0)
+    make = Trainer(tmp_path, REGAL)._graphs().maker(0)
     make()
     (kept,) = (tmp_path / DRAWN).iterdir()
     kept.write_bytes(b"something else")

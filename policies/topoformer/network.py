@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.base.errors import UsageError
-from ...core.kernels.orders.priority_orders import greedy, ready_steps, sample
+from ...core.kernels.orders.priority_orders import greedy, sample
 from ...core.kernels.orders.set_beam import NO_LIMIT, beam
 from ...core.search.parameters import Parameters, parameter
 from ..networks.network import PolicyNetwork
@@ -92,14 +92,9 @@ class PriorityPolicy:
 
     def log_probability(self, orders: Sequence[np.ndarray]) -> Tensor:
         """Return the log-probability of orders, per graph of shape `(rows, ops)`; shape `(graphs, rows)`."""
-        graphs, ops = self.priorities.shape
-        rows = len(orders[0])
-        steps = np.zeros((graphs, rows, ops), np.int64)
-        for at, (graph, of_graph) in enumerate(zip(self.graphs, orders, strict=True)):
-            steps[at, :, : graph.graph.num_ops] = ready_steps(graph.graph.predecessors, of_graph)
-        priorities = self.priorities.repeat_interleave(rows, 0)
-        columns = (torch.from_numpy(each).flatten(0, 1).to(priorities.device) for each in (_padded(orders, ops), steps))
-        return decoding.order_log_probability(priorities, *columns).view(graphs, rows)
+        rows = zip(self.priorities, self.graphs, orders, strict=True)
+        parts = ((row[: one.graph.num_ops], one.graph.buffers, of_graph) for row, one, of_graph in rows)
+        return torch.stack([decoding.order_log_probability(*part) for part in parts])
 
 
 class AutoregressivePolicy:

@@ -43,14 +43,14 @@ def price_orders(b: Buffers, orders: Any) -> IntArray:
     return np.array([memory_of_steps(b, order).max(initial=0) for order in orders], np.int64)
 
 
-def ready_steps(predecessors: tuple[IndexArray, IndexArray], orders: Any) -> IndexArray:
-    """Return the first step at which each op could run: it is a choice of eq. 8 from there to its own step."""
-    pointers, before = predecessors
-    place, waiting = np.argsort(orders, axis=1), np.flatnonzero(np.diff(pointers))
-    steps = np.zeros(place.shape, np.int32)
-    if len(waiting):
-        steps[:, waiting] = np.maximum.reduceat(place[:, before], pointers[waiting], axis=1) + 1
-    return steps
+def log_probabilities(b: Buffers, priorities: Any, orders: Any) -> tuple[FloatArray, FloatArray]:
+    """Return the log-probability of each order (eq. 6, 8), shape `(rows,)`, and its gradient, shape `(rows, ops)`."""
+    orders = np.ascontiguousarray(orders, np.int32)
+    priorities = checked_priorities(priorities, orders.shape[1])
+    found, gradients = np.zeros(len(orders)), np.empty(orders.shape)
+    scratch = (*np.empty((3, *priorities.shape), np.int32), *np.empty((2, *priorities.shape)))
+    fill_probabilities(b, priorities, orders, scratch, found, gradients)
+    return found, gradients
 
 
 def checked_priorities(priorities: Any, *shape: int) -> FloatArray:
@@ -143,3 +143,48 @@ def fill_sampled(b: Buffers, priorities: Any, draws: Any, waiting: Any, largest:
                 waiting[successor] -= 1
                 if waiting[successor] == 0:
                     _set_leaf(largest, total, leaves + successor, priorities[successor], 1.0)
+
+
+@inlined
+def _admit(scratch: Any, size: int, op: int, weight: Any) -> int:
+    """Add an op to the first `size` that are ready; returns the new size."""
+    _, ready, place, weights, shares = scratch
+    ready[size], place[op], weights[size], shares[size] = op, size, weight, 0.0
+    return size + 1
+
+
+@kernel
+def fill_probabilities(b: Buffers, priorities: Any, orders: Any, scratch: Any, found: Any, gradients: Any) -> None:
+    """Add to the log-probability of each order, and fill its gradient: 1 for each op, less its shares of all steps."""
+    # Of each ready op there is its weight, e^(priority - shift), and the sum of its probabilities so far. The shift
+    # changes where the sum of the weights is about to leave the range of numbers.
+    waiting, ready, place, weights, shares = scratch
+    for row in range(orders.shape[0]):
+        size, shift = 0, 0.0
+        for op in range(waiting.size):
+            waiting[op] = b.predecessor_ptr[op + 1] - b.predecessor_ptr[op]
+            if waiting[op] == 0:
+                size = _admit(scratch, size, op, np.exp(priorities[op] - shift))
+        for step in range(waiting.size):
+            total = 0.0
+            for at in range(size):
+                total += weights[at]
+            if not 1e-100 < total < 1e100:
+                shift, total = priorities[ready[0]], 0.0
+                for at in range(1, size):
+                    shift = max(shift, priorities[ready[at]])
+                for at in range(size):
+                    weights[at] = np.exp(priorities[ready[at]] - shift)
+                    total += weights[at]
+            for at in range(size):
+                shares[at] += weights[at] / total
+            op = orders[row, step]
+            at, size = place[op], size - 1
+            found[row] += priorities[op] - shift - np.log(total)
+            gradients[row, op] = 1.0 - shares[at]
+            ready[at], place[ready[size]], weights[at], shares[at] = ready[size], at, weights[size], shares[size]
+            for edge in range(b.successor_ptr[op], b.successor_ptr[op + 1]):
+                successor = b.successors[edge]
+                waiting[successor] -= 1
+                if waiting[successor] == 0:
+                    size = _admit(scratch, size, successor, np.exp(priorities[successor] - shift))

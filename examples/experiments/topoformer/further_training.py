@@ -17,17 +17,17 @@ import time
 
 import numpy as np
 import torch
-from schedopt.core.kernels.orders.priority_orders import price_orders, ready_steps
+from schedopt.core.kernels.orders.priority_orders import price_orders
 from schedopt.core.problem.problem import Problem
 from schedopt.core.search.search import Search
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.networks.shipped import weights_file
-from schedopt.policies.topoformer.decoding import _log_sum_exp_of_stretches, decode_two_way, tightened
+from schedopt.policies.topoformer.decoding import decode_two_way, tightened
 from schedopt.policies.topoformer.features import batch_of, encode
 from schedopt.policies.topoformer.network import load_network
 from schedopt.policies.topoformer.solve import Parameters, _decode
 from schedopt.policies.topoformer.training import flipped, good_order
-from set_labels import earliest_steps, memory_of
+from set_labels import earliest_steps, log_sum_exp_of_stretches, memory_of, ready_steps
 
 TRAINING, VALIDATION = 880_002, 771_022
 DECODERS = [(decode, passes) for passes in (0, 400) for decode in ("greedy", "sample", "beam")]
@@ -59,10 +59,10 @@ def loss_of(part, graph, policy, rng):
     first, memory = ready_steps(graph.predecessors, orders), memory_of(b, orders)
     place = torch.from_numpy(np.argsort(orders, axis=1))
     values = policy.priorities.expand(len(orders), -1)
-    every = _log_sum_exp_of_stretches(values, torch.from_numpy(first.astype(np.int64)), place)
+    every = log_sum_exp_of_stretches(values, torch.from_numpy(first.astype(np.int64)), place)
     if part in ("sets", "own"):
         low = torch.from_numpy(earliest_steps(b, orders[0], first[0])[None])
-        return (every - _log_sum_exp_of_stretches(values, low, place)).mean()
+        return (every - log_sum_exp_of_stretches(values, low, place)).mean()
     log_probability = values.gather(1, torch.from_numpy(orders.astype(np.int64))) - every
     if part == "orders":
         return -log_probability.mean()

@@ -1,6 +1,7 @@
 """Labels to imitate that are sets of ops: those of an order that could run earlier."""
 
 import numpy as np
+import torch
 from numba import njit
 from schedopt.core.graph.graph import unread_bytes
 from schedopt.core.kernels.orders.order_memory import order_memory
@@ -12,6 +13,16 @@ def memory_of(b, orders):
     for row, order in enumerate(orders):
         order_memory(b, order, 0, np.empty(len(b.size), np.int32), memory[row])
     return memory
+
+
+def ready_steps(predecessors, orders):
+    """Return the first step at which each op could run: it is a choice of eq. 8 from there to its own step."""
+    pointers, before = predecessors
+    place, waiting = np.argsort(orders, axis=1), np.flatnonzero(np.diff(pointers))
+    steps = np.zeros(place.shape, np.int32)
+    if len(waiting):
+        steps[:, waiting] = np.maximum.reduceat(place[:, before], pointers[waiting], axis=1) + 1
+    return steps
 
 
 def earliest_steps(b, order, first):
@@ -53,3 +64,10 @@ def _fill(b, unread, order, first, memory, steps):
             if max(memory[step] + more, before + b.own[op] + b.workspace[op]) > peak:
                 break
             steps[op] = step
+
+
+def log_sum_exp_of_stretches(values, first, last):
+    """Return per step the log-sum-exp of the values whose stretch `first` to `last` holds it, all `(rows, ops)`."""
+    steps = torch.arange(values.shape[1])[:, None]
+    holds = (first[:, None] <= steps) & (steps <= last[:, None])  # (rows, steps, ops)
+    return values[:, None].where(holds, -torch.inf).logsumexp(2)

@@ -8,7 +8,7 @@ import pytest
 from models.frequencies import chi_square
 from models.seeds import seeds
 from models.small_graphs import sketch
-from schedopt.core.kernels.orders.priority_orders import greedy, price_orders, ready_steps, sample
+from schedopt.core.kernels.orders.priority_orders import greedy, price_orders, sample
 from schedopt.core.kernels.orders.set_beam import beam
 from schedopt.core.solvers.orders.baselines import greedy_order
 
@@ -70,14 +70,12 @@ def test_what_a_rare_op_releases_is_sampled_rightly():
 
 
 @pytest.mark.parametrize("seed", seeds(25, quick=4))
-def test_price_orders_and_ready_steps(seed):
+def test_price_orders(seed):
     rng = np.random.default_rng([145, seed])
     graph, plain = naive.random_graph(rng, int(rng.integers(1, 25)), edges=1.8)
     orders = [naive.random_order(rng, plain) for _ in range(5)]
     peaks = [naive.order_peak(plain, order) - sum(plain.persistent) for order in orders]
     assert price_orders(graph.buffers, orders).tolist() == peaks
-    steps = ready_steps(graph.predecessors, orders)
-    assert steps.tolist() == [naive.ready_steps(plain, order) for order in orders]
 
 
 @pytest.mark.parametrize("wrong", [np.zeros(2), np.zeros((2, 4)), np.zeros((1, 3)), [0, 1, np.nan], [0, np.inf, 0]])

@@ -1,12 +1,14 @@
 """Orders from priorities, their probability, and what tightens them."""
 
+from types import SimpleNamespace
+
 import naive
 import numpy as np
 import pytest
 import torch
 from models.seeds import seeds
 from schedopt.core.kernels.orders import set_beam
-from schedopt.core.kernels.orders.priority_orders import greedy, price_orders, ready_steps, sample
+from schedopt.core.kernels.orders.priority_orders import greedy, price_orders, sample
 from schedopt.core.kernels.orders.set_beam import beam
 from schedopt.datasets.layered import LayeredParameters, layered_graph
 from schedopt.policies.topoformer.decoding import (
@@ -16,14 +18,7 @@ from schedopt.policies.topoformer.decoding import (
     priced,
     tightened,
 )
-
-
-def random_case(rng, ops, orders, spread, **options):
-    """A random graph with priorities, and random orders of it with their ready steps, as tensors."""
-    graph, plain = naive.random_graph(rng, ops, **options)
-    priorities = torch.from_numpy(spread * rng.standard_normal(ops))
-    chosen = torch.tensor([naive.random_order(rng, plain) for _ in range(orders)])
-    return graph, plain, priorities, chosen, torch.from_numpy(ready_steps(graph.predecessors, chosen.numpy()))
+from schedopt.policies.topoformer.network import PriorityPolicy
 
 
 @pytest.mark.parametrize("alpha", [5.0, 0.5])
@@ -53,41 +48,45 @@ def test_equal_priorities_become_zeros_without_a_gradient(value, count):
 
 
 @pytest.mark.parametrize("seed", seeds(25, quick=4))
-@pytest.mark.parametrize("spread", [0.5, 5.0, 50.0])
-def test_log_probability_is_the_product_of_the_steps(seed, spread):
+@pytest.mark.parametrize("spread", [0.5, 5.0, 50.0, 5000.0])
+def test_log_probability_and_its_gradient_are_those_of_the_steps(seed, spread):
+    """Against one log-softmax after another by torch; no step's sum of e^priority needs to be a number."""
     rng = np.random.default_rng([160, seed])
-    _, plain, priorities, orders, first = random_case(rng, int(rng.integers(1, 40)), 4, spread, edges=1.0)
-    rows = priorities.expand(orders.shape)
-    expected = [naive.order_log_probability(plain, priorities.tolist(), order) for order in orders.tolist()]
-    assert order_log_probability(rows, orders, first).tolist() == pytest.approx(expected, rel=1e-12, abs=1e-9)
-    single = order_log_probability(rows.float(), orders.int(), first)
+    graph, plain = naive.random_graph(rng, int(rng.integers(1, 40)), edges=1.0)
+    priorities = torch.from_numpy(spread * rng.standard_normal(graph.num_ops)).requires_grad_()
+    orders = [naive.random_order(rng, plain) for _ in range(4)]
+    steps = [[sorted(plain.ready(order[:at])) for at in range(len(order))] for order in orders]
+    expected = torch.stack(
+        [
+            sum(priorities[ready].log_softmax(0)[ready.index(op)] for op, ready in zip(order, of_order, strict=True))
+            for order, of_order in zip(orders, steps, strict=True)
+        ]
+    )
+    weights = torch.from_numpy(rng.standard_normal(len(orders)))
+    (gradient,) = torch.autograd.grad(expected @ weights, priorities)
+    found = order_log_probability(priorities, graph.buffers, orders)
+    assert found.tolist() == pytest.approx(expected.tolist(), rel=1e-12, abs=1e-9)
+    (found_gradient,) = torch.autograd.grad(found @ weights, priorities)
+    assert found_gradient.tolist() == pytest.approx(gradient.tolist(), rel=1e-9, abs=1e-12)
+    single = order_log_probability(priorities.float(), graph.buffers, orders)
     assert single.dtype == torch.float32
-    assert single.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-4)
+    assert single.tolist() == pytest.approx(expected.tolist(), rel=1e-5, abs=1e-4)
 
 
-@pytest.mark.parametrize("counts", [[5, 1, 3], [9, 8, 17, 2], [32, 33]])
-def test_padding_changes_nothing_and_has_no_gradient(counts):
-    """Graphs of different sizes in one batch; what stands where they are padded does not matter."""
+def test_the_padding_of_a_batch_changes_nothing_and_has_no_gradient():
     rng = np.random.default_rng(161)
-    ops = max(counts) + 3
-    priorities = torch.full((len(counts), ops), torch.nan, dtype=torch.float64)
-    orders = torch.full((len(counts), ops), -1)
-    first = torch.from_numpy(rng.integers(-9, 99, (len(counts), ops)))
-    alone = []
-    for row, count in enumerate(counts):
-        _, _, values, order, ready = random_case(rng, count, 1, 5.0)
-        priorities[row, :count], orders[row, :count], first[row, :count] = values, order[0], ready[0]
-        values.requires_grad_()
-        log_probability = order_log_probability(values[None], order, ready)
-        log_probability.sum().backward()
-        alone.append((log_probability.item(), values.grad.tolist()))
-    priorities.requires_grad_()
-    together = order_log_probability(priorities, orders, first)
-    together.sum().backward()
-    assert together.tolist() == pytest.approx([value for value, _ in alone], rel=1e-12)
-    for row, (count, (_, gradient)) in enumerate(zip(counts, alone, strict=True)):
-        assert priorities.grad[row, :count].tolist() == pytest.approx(gradient, rel=1e-9, abs=1e-12)
-        assert priorities.grad[row, count:].eq(0).all()
+    graphs = [naive.random_graph(rng, ops) for ops in (9, 8, 17, 2)]
+    orders = [np.array([naive.random_order(rng, plain) for _ in range(3)]) for _, plain in graphs]
+    rows = torch.full((len(graphs), 20), torch.nan, dtype=torch.float64)
+    for row, (graph, _) in zip(rows, graphs, strict=True):
+        row[: graph.num_ops] = torch.from_numpy(rng.standard_normal(graph.num_ops))
+    policy = PriorityPolicy([SimpleNamespace(graph=graph) for graph, _ in graphs], rows.requires_grad_())
+    found = policy.log_probability(orders)
+    for row, (graph, _), of_graph, together in zip(rows, graphs, orders, found, strict=True):
+        alone = order_log_probability(row[: graph.num_ops], graph.buffers, of_graph)
+        assert together.tolist() == alone.tolist()
+    found.sum().backward()
+    assert all(gradient[graph.num_ops :].eq(0).all() for gradient, (graph, _) in zip(rows.grad, graphs, strict=True))
 
 
 def drawn(b, rng, rows=4):

@@ -107,6 +107,7 @@ def test_every_command_that_a_page_shows_has_its_options(generate):
 
 
 def test_every_method_has_its_section_and_parameters(generate):
+    assert f"by {len(METHODS)} methods" in (ROOT / "README.md").read_text()
     for name in METHODS:
         page = PAGES[f"methods/{generate.page_of('methods', name)}"]
         assert name in anchors(page)

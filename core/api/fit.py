@@ -145,12 +145,25 @@ class Fit(PrintedTable):
         """Whether it fits in some way, or with some batch."""
         return any(way.verdict == "yes" for way in self.ways) or any(row.batch > 0 for row in self.batches)
 
+    def _sizes(self) -> list[int]:
+        """Return all bytes of the table."""
+        ways = ((way.peak, way.lower_bound, way.measured) for way in self.ways)
+        batches = ((row.peak, row.next_peak, row.measured) for row in self.batches)
+        return [size for row in (*ways, *batches) for size in row if size is not None]
+
+    def written(self, alike: bool = False) -> Written:
+        """Return how to write bytes: alike, also where one that is needed would read the same as the memory."""
+        sizes, memory = self._sizes(), self.memory
+        if memory is not None and any(size != memory and format_bytes(size) == format_bytes(memory) for size in sizes):
+            return bytes_alike([*sizes, memory])
+        return bytes_alike(sizes) if alike else format_bytes
+
     def title(self) -> str:
         """Return the line above the table."""
         if self.machine is not None:
             return f"{self.name}: does it fit on {listed([device.name for device in self.machine.devices], 'and')}?"
         assert self.memory is not None
-        memory = format_bytes(self.memory)
+        memory = self.written()(self.memory)
         return f"{self.name}: " + (f"largest {self.batch} in {memory}" if self.batch else f"does it fit into {memory}?")
 
     def _predicted(self, measured: int | None) -> str:
@@ -161,26 +174,27 @@ class Fit(PrintedTable):
         """Return the answer."""
         if self.batch is not None:
             return self._batch_sentence()
+        written = self.written()
         for way in self.ways:
             if way.verdict == "yes" and way.peak is not None:
                 added = f", {way.added}" if way.added else ""
-                of = "" if way.memory == INT64_MAX else f" of {format_bytes(way.memory)}"
-                needed = format_bytes(max(way.peak, way.measured or 0))
+                of = "" if way.memory == INT64_MAX else f" of {written(way.memory)}"
+                needed = written(max(way.peak, way.measured or 0))
                 return f"It fits {way.label}: {needed}{of}{added}{self._predicted(way.measured)}."
         said = {way.name: way for way in self.ways}
         if self.machine is not None:
             return "No schedule fits (proven)." if said[ON_ALL_DEVICES].is_proven_not else _NOT_PROVEN
         assert self.memory is not None
         if self.persistent > self.memory:
-            return f"Not on one device: weights and all else that stays take {format_bytes(self.persistent)}."
+            return f"Not on one device: weights and all else that stays take {written(self.persistent)}."
         order, recomputed = said[IN_ANOTHER_ORDER], said[WITH_RECOMPUTATION]
         if recomputed.lower_bound is not None and recomputed.lower_bound > self.memory:
-            least = format_bytes(recomputed.lower_bound)
+            least = written(recomputed.lower_bound)
             return f"Not on one device: even with recomputation nothing is below {least} (proven)."
         if recomputed.is_proven_not:
-            return f"Not on one device: no recomputation keeps {format_bytes(self.memory)} (proven)."
+            return f"Not on one device: no recomputation keeps {written(self.memory)} (proven)."
         if order.is_proven_not and order.lower_bound is not None:
-            least = format_bytes(order.lower_bound)
+            least = written(order.lower_bound)
             return f"No order is below {least} (proven), and no recomputation was found that fits; one may exist."
         return _NOT_PROVEN
 
@@ -238,8 +252,7 @@ def _way_table(fit: Fit) -> Table:
     is_added = any(way.added for way in fit.ways)
     for column in ("fits", fit.needs, "bound", *(("added",) if is_added else ()), *(("measured",) * is_measured)):
         table.add_column(column, justify="left" if column == "fits" else "right", no_wrap=True)
-    sizes = [size for way in fit.ways for size in (way.peak, way.lower_bound, way.measured) if size is not None]
-    memory = bytes_alike(sizes)
+    memory = fit.written(alike=True)
     for way in fit.ways:
         is_predicted = way.verdict == "yes" and fit.left_out and way.measured is None
         how = " (predicted)" if is_predicted else " (proven)" * (way.verdict == "no" and way.is_proven_not)
@@ -254,8 +267,7 @@ def _batch_table(fit: Fit) -> Table:
     is_measured = any(row.measured is not None for row in fit.batches)
     measures = ("measured",) if is_measured else ()
     table = number_table("", f"largest {fit.batch}", fit.needs, *measures, "one more needs")
-    sizes = (size for row in fit.batches for size in (row.peak, row.next_peak, row.measured) if size is not None)
-    memory = bytes_alike(sizes)
+    memory = fit.written(alike=True)
     for row in fit.batches:
         more = "no such model" if row.next_peak is None else memory(row.next_peak)
         if row.next_peak is not None and row.name not in (AS_IT_IS, AS_TRACED):

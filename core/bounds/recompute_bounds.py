@@ -22,12 +22,13 @@ from ..base.units import format_bytes
 from ..graph.graph import CostGraph
 from ..kernels.orders.max_flow import FREE, SINK, SOURCE, max_flow, network_with, new_flow, reachable, source_side
 from ..problem.problem import RUNTIME_TOLERANCE, Problem
-from .bounds import BUILDING, FLOW, memory_bound, op_needs
+from .bounds import BUILDING, FLOW, memory_bound, op_needs, recomputation_bound
 
 SCALE = 2**50  # what all bytes, and all microseconds, are in a network, whose capacities are whole numbers
 ROUNDED = 4  # of these units, more than floats can have rounded up in all capacities together
 MOST_PRICES = 30
 MOST_MOMENTS = 200
+EXPLAINED_WORK = 10_000_000  # of a bound that explains a peak, see `seconds_for`
 UNLIMITED = 2**61
 _BYTES, _TIME, _ALWAYS, _BACK = range(4)
 
@@ -253,6 +254,28 @@ def _added_time(runs: FirstRuns, ops: list[int], limit: int, stop: Callable[[], 
         except TimeoutError:
             break
     return added
+
+
+def least_recomputed(graph: CostGraph, order: NDArray[Any], memory: IntArray) -> tuple[int, int, bool]:
+    """Return bytes below which no schedule goes even if ops run again, the op that needs them, and if not it alone.
+
+    The op is -1 if what stays to the end needs them. `order` is a known order, `memory` the bytes of its steps.
+    """
+    least, op = recomputation_bound(graph)
+    alone = least, op, False
+    if not (graph.runs_once.any() or graph.is_control.any()):  # all may be made again
+        return alone
+    try:
+        runs = FirstRuns(graph, has_time_for=lambda seconds: seconds <= seconds_for(EXPLAINED_WORK))
+    except TimeoutError:
+        return alone
+    found = alone
+    for step in np.argsort(-memory, kind="stable")[: int(EXPLAINED_WORK / runs.flow_cost)]:
+        if memory[step] <= found[0]:
+            break
+        if (least := runs.least_bytes(int(order[step]))) > found[0]:
+            found = least, int(order[step]), True
+    return found
 
 
 def why_infeasible(problem: Problem, order: NDArray[Any], memory: IntArray) -> str:

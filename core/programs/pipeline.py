@@ -10,8 +10,9 @@ import numpy as np
 from ..base.arrays import INT64_MAX
 from ..base.errors import ProgramError, ScheduleError, UsageError
 from ..base.options import spelled
-from ..base.units import format_bytes
-from ..bounds.bounds import lower_bound, recomputation_bound
+from ..base.units import format_bytes, written_apart
+from ..bounds.bounds import lower_bound
+from ..bounds.recompute_bounds import least_recomputed
 from ..files.atomic import check_suffix, check_writable, write_atomically
 from ..files.schedule_json import order_text
 from ..graph.graph import CostGraph
@@ -187,17 +188,19 @@ def check_limit(name: str, result: Result, *, remedy: str = "", consequence: str
     limit = result.problem.memory_limit
     if result.is_feasible or limit is None:
         return
-    least = least_peak(result.problem, result.lower_bound if result.is_proven_infeasible else 0)
+    least, again = least_peak(result.problem, result.lower_bound if result.is_proven_infeasible else 0), 0
+    if is_order := not result.problem.recompute and remedy != "":
+        again, *_ = least_recomputed(result.problem.graph, result.schedule.op_order(), result.simulation.step_memory)
+    allowed, needed, found, lowest = written_apart(limit, least, result.limited_peak, again)
     if result.is_proven_infeasible and (result.problem.recompute or result.reserved is not None):
         reason = result.notes[-1]
     elif least > limit:
-        reason = f"no {'schedule' if result.problem.recompute else 'order'} needs less than {format_bytes(least)}"
+        reason = f"no {'schedule' if result.problem.recompute else 'order'} needs less than {needed}"
     else:
-        reason = f"the least that was found is {format_bytes(result.limited_peak)}"
-    if not result.problem.recompute and remedy:
-        lowest = recomputation_bound(result.problem.graph)[0]
-        reason += f"; {remedy}" if lowest <= limit else f", and not less than {format_bytes(lowest)} if ops run again"
-    text = f"{name}: the memory limit of {format_bytes(limit)} is not kept: {reason}"
+        reason = f"the least that was found is {found}"
+    if is_order:
+        reason += f"; {remedy}" if again <= limit else f", and not less than {lowest} if ops run again"
+    text = f"{name}: the memory limit of {allowed} is not kept: {reason}"
     raise ScheduleError("; ".join(filter(None, (text, consequence))))
 
 

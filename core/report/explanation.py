@@ -12,7 +12,8 @@ import numpy as np
 
 from ..base.names import one_line
 from ..base.units import Written, format_bytes, times_alike, written_apart
-from ..bounds.bounds import is_met, lower_bound, path_and_work, recomputation_bound
+from ..bounds.bounds import is_met, lower_bound, path_and_work
+from ..bounds.recompute_bounds import least_recomputed
 from ..graph.graph import CostGraph
 from ..model.simulator import Simulation, input_peak, simulate
 from ..problem.problem import Problem
@@ -31,11 +32,13 @@ def explain(
     """Return the proofs on an order on one device, the holders of its peak, and the possible gain of recomputation."""
     # To an optimal order a limit to try with recomputation is added, where that may gain much.
     peak = alive_at_peak(problem, schedule)
-    least, op = recomputation_bound(problem.graph)
+    memory = simulate(problem, schedule).step_memory
+    least, op, is_beside = least_recomputed(problem.graph, schedule.op_order(), memory)
     held = held_at(problem.graph, peak)
     holders = _shares("Peak: ", held, peak.memory, format_bytes) if held else "Nothing is held."
     needed_by = one_line(problem.graph.op_names[op]) if op >= 0 else ""
-    said = _proven(peak.memory, input_peak, lower_bound), holders, _recomputation(peak.memory, least, needed_by)
+    gain = _recomputation(peak.memory, least, needed_by, is_beside)
+    said = _proven(peak.memory, input_peak, lower_bound), holders, gain
     if not is_optimal or least >= _WORTH * peak.memory:
         return said
     share = int(50 * (least + peak.memory) / input_peak)
@@ -54,14 +57,15 @@ def _proven(peak: int, input_peak: int, lower_bound: int) -> str:
     return f"No order needs less than {value} (proven); program order needs {before}."
 
 
-def _recomputation(peak: int, least: int, needed_by: str) -> str:
+def _recomputation(peak: int, least: int, needed_by: str, is_beside: bool = False) -> str:
     """Return the possible gain of recomputation; the op that needs the least bytes is empty if these stay anyway."""
+    beside = ", with what cannot be made again," if is_beside else ""
     if least >= peak:
-        reason = f"{needed_by} alone needs" if needed_by else "what stays to the end is"
+        reason = f"{needed_by}{beside or ' alone'} needs" if needed_by else "what stays to the end is"
         return f"Recomputation cannot help: {reason} as much."
     if least > _LITTLE * peak:
         return f"Recomputation could save at most {format_bytes(peak - least)}."
-    reason = f"op {needed_by}" if needed_by else "what stays to the end"
+    reason = f"op {needed_by}{beside[:-1]}" if needed_by else "what stays to the end"
     return f"Even with recomputation nothing goes below {format_bytes(least)} ({reason})."
 
 

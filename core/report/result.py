@@ -396,7 +396,7 @@ def _add_rest(table: Table, result: Result, memory: Written, seconds: str) -> No
 def _added(result: Result, time: float) -> str:
     """Return an added time with its share of that of all ops."""
     share = 100 * time / float(result.problem.op_times.sum())
-    return "none" if time <= 1e-12 * share else f"+{share:.2f}%, {result.problem.format_time(time)}"
+    return "none" if share <= 1e-10 else f"+{share:.2f}%, {result.problem.format_time(time)}"
 
 
 def _status(result: Result) -> tuple[str, str]:

@@ -26,6 +26,7 @@ import torch
 from torch import fx, nn
 from torch.amp import GradScaler
 from torch.nn.parameter import is_lazy
+from torch.utils import swap_tensors
 
 from ...base.errors import ProgramError
 from ...base.speed import without_gc
@@ -563,6 +564,11 @@ class PythonState:
 
 def _restore(tensor: torch.Tensor, gradient: torch.Tensor | None, required: bool, version: int) -> None:
     """Restore autograd's state of a tensor."""
+    if not tensor.is_leaf:  # a value with a gradient was written into it
+        if tensor._is_view():
+            swap_tensors(tensor, tensor.detach())  # type: ignore[no-untyped-call]
+        else:
+            tensor.detach_()
     tensor.requires_grad_(required)
     if tensor.grad is not gradient:
         tensor.grad = None

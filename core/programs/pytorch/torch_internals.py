@@ -216,4 +216,4 @@ def set_write_count(tensor: torch.Tensor, count: int) -> None:
 
 def is_held_by_python_alone(tensor: torch.Tensor) -> bool:
     """Whether nothing in PyTorch, such as autograd, refers to a tensor, so that it can become another."""
-    return bool(tensor._use_count() == 1)  # type: ignore[attr-defined]
+    return bool(tensor._use_count() == 1) and not tensor.retains_grad  # type: ignore[attr-defined]

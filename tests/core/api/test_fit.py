@@ -36,6 +36,17 @@ def test_each_way_is_tried(memory, verdicts, sentence):
     assert document["fits"] == fit.fits
 
 
+def test_bytes_that_would_read_as_the_memory_are_told_apart_from_it():
+    """84.0 KiB and 4 bytes in 84.0 KiB."""
+    fit = schedopt.fit(sketch("a -> 86020; b: a -> 0f", "near"), "84KiB")
+    assert fit.title() == "near: does it fit into 86,016 B?"
+    assert fit.sentence() == "Not on one device: even with recomputation nothing is below 86,020 B (proven)."
+    assert repr(fit).count("86,020 B") == 6
+    assert (
+        schedopt.fit(sketch("a -> 86020; b: a -> 0f"), "85KiB").sentence() == "It fits as it is: 84.0 KiB of 85.0 KiB."
+    )
+
+
 def test_a_block_that_the_answer_needs_is_said():
     """Live bytes are 50 MiB in the only order, and PyTorch reserves so few only in a block that was there before."""
     mib = 2**20

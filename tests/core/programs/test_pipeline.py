@@ -4,12 +4,13 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from models.small_graphs import sketch
 from schedopt import FormatError, GraphBuilder, ProgramError, ScheduleError, UsageError
 from schedopt.core.problem.problem import Problem
 from schedopt.core.problem.schedule import Reserved
 from schedopt.core.programs import pipeline
 from schedopt.core.programs.options import ImportOptions, OptimizeOptions
-from schedopt.core.programs.pipeline import Job, Observer, optimize
+from schedopt.core.programs.pipeline import Job, Observer, check_limit, optimize
 from schedopt.core.programs.runtime import PROGRAM_ORDER, Measurement
 from schedopt.core.solve.solve import solve
 
@@ -96,6 +97,8 @@ def test_a_limit_that_no_order_keeps_is_one_sentence_and_writes_nothing(runtime,
     with pytest.raises(ScheduleError, match=r"^net\.onnx: .*limit of 10 B is not kept: no order needs less than 74 B"):
         optimize(job(settings=OptimizeOptions(memory_limit=10), schedule="s.json"), solve, Observer())
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ScheduleError, match="no order needs less than 86,020 B, and not less than 86,020 B if ops run"):
+        check_limit("near", solve(Problem(sketch("a -> 86020; b: a -> 0f"), memory_limit=86_016)), remedy="run again")
     optimize(job(settings=OptimizeOptions(memory_limit=100)), solve, Observer())
     assert (tmp_path / "out.onnx").exists()
 

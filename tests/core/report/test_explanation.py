@@ -55,6 +55,16 @@ def test_an_optimal_order_far_above_the_bound_of_recomputation_names_a_limit():
     assert said == "Less than any order: --memory-limit 54% --recompute lets ops run again."
 
 
+def test_what_may_not_run_again_bounds_what_recomputation_gains():
+    """The last op reads `a`, which is there while `c` runs, unless it may be made again."""
+    text = "source -> 1; a: source -> 4000 once; b: a -> 10; c: b -> 6000; d: c -> 10; e: a d -> 10f"
+    said = schedopt.solve(sketch(text)).explain().splitlines()[2:]
+    assert said == ["Recomputation cannot help: c, with what cannot be made again, needs as much."]
+    free, limit = schedopt.solve(sketch(text.replace("once", ""))).explain().splitlines()[2:]
+    assert free == "Even with recomputation nothing goes below 5.87 KiB (op c)."
+    assert limit.startswith("Less than any order: --memory-limit ")
+
+
 def test_a_method_that_proves_nothing_claims_nothing():
     said = schedopt.solve(branches(), "input").explain().splitlines()[0]
     assert said == "No order better than program order was found; none is below 18.0 KiB (proven)."

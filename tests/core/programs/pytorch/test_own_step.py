@@ -271,6 +271,33 @@ def averaging(trained):
     return step
 
 
+def caching(trained):
+    """A step that writes a value with a gradient into a tensor that stays."""
+    cache = torch.zeros_like(trained.model(*batches_of(1)[0])).detach()
+
+    def step(x):
+        cache[:1] = trained.model(x)[:1]
+        return cache.detach().clone()
+
+    return step
+
+
+def with_kept_gradients(trained):
+    """A step that keeps the gradient of what it makes, and returns both."""
+    kept = []
+
+    def step(x):
+        trained.optimizer.zero_grad()
+        made = trained.model(x)
+        made.retain_grad()
+        made.square().sum().backward()
+        trained.optimizer.step()
+        kept.append(made)
+        return made, *(one.grad for one in kept[-2:])
+
+    return step
+
+
 def with_closure(trained):
     optimizer = optim.LBFGS(trained.model.parameters(), max_iter=3)
 
@@ -290,7 +317,10 @@ def with_closure(trained):
 @pytest.mark.parametrize(
     "step",
     mostly_slow(
-        [accumulating, micro_batches, reading, masked, with_dropout_checkpointed, averaging, with_closure],
+        [
+            *(accumulating, micro_batches, reading, masked, with_dropout_checkpointed, averaging),
+            *(caching, with_kept_gradients, with_closure),
+        ],
         [accumulating, masked, with_closure],
     ),
     ids=lambda step: step.__name__,
@@ -374,6 +404,8 @@ def test_trying_a_step_changes_nothing():
     trained = Trained()
     trained.step(*trained.args)
     kept, numbers = [trained.model.weight.grad], iter(range(9))
+    cache, whole = torch.zeros_like(trained.model(*trained.args)[0]).detach(), torch.zeros(2, 99)
+    view = whole[0, : len(cache)]
 
     def step(x, more=kept):
         global COUNT
@@ -383,6 +415,7 @@ def test_trying_a_step_changes_nothing():
         trained.model.extra = x
         trained.model.register_buffer("late", torch.ones(1))
         trained.model.bias.requires_grad_(False)
+        cache[:] = view.copy_(trained.model(x)[0])
         return trained.step(x)
 
     def drawn():
@@ -396,6 +429,8 @@ def test_trying_a_step_changes_nothing():
     assert kept == [trained.model.weight.grad]
     assert dict(vars(trained.model)) == modules
     assert trained.model.bias.requires_grad
+    assert not (cache.requires_grad or view.requires_grad or whole.any() or cache.any())
+    assert view.data_ptr() == whole.data_ptr()
     assert [parameter._version for parameter in trained.model.parameters()] == versions
     assert drawn() == states
 

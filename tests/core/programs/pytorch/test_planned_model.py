@@ -279,6 +279,25 @@ def test_inputs_that_share_memory():
     assert plans_of(better) >= 4
 
 
+class Returned(nn.Module):
+    """Writes its input in place, and returns it, a view of it, and what the write returned."""
+
+    def forward(self, x):
+        return x.mul_(2), x.view(-1)[3:7], x
+
+
+@pytest.mark.slow
+def test_an_input_that_is_written_and_returned():
+    better = planned(Returned(), (torch.randn(4, 4),))
+    for _ in range(3):
+        x = torch.randn(4, 4)
+        given = x.clone()
+        first, part, last = better(given)
+        assert first is last is given
+        assert torch.equal(given, 2 * x) and torch.equal(part, given.view(-1)[3:7])
+    assert plans_of(better) == 1
+
+
 class Branches(nn.Module):
     def __init__(self, what):
         super().__init__()

@@ -151,7 +151,7 @@ class Fit(PrintedTable):
         batches = ((row.peak, row.next_peak, row.measured) for row in self.batches)
         return [size for row in (*ways, *batches) for size in row if size is not None]
 
-    def written(self, alike: bool = False) -> Written:
+    def _written(self, alike: bool = False) -> Written:
         """Return how to write bytes: alike, also where one that is needed would read the same as the memory."""
         sizes, memory = self._sizes(), self.memory
         if memory is not None and any(size != memory and format_bytes(size) == format_bytes(memory) for size in sizes):
@@ -163,7 +163,7 @@ class Fit(PrintedTable):
         if self.machine is not None:
             return f"{self.name}: does it fit on {listed([device.name for device in self.machine.devices], 'and')}?"
         assert self.memory is not None
-        memory = self.written()(self.memory)
+        memory = self._written()(self.memory)
         return f"{self.name}: " + (f"largest {self.batch} in {memory}" if self.batch else f"does it fit into {memory}?")
 
     def _predicted(self, measured: int | None) -> str:
@@ -174,7 +174,7 @@ class Fit(PrintedTable):
         """Return the answer."""
         if self.batch is not None:
             return self._batch_sentence()
-        written = self.written()
+        written = self._written()
         for way in self.ways:
             if way.verdict == "yes" and way.peak is not None:
                 added = f", {way.added}" if way.added else ""
@@ -252,7 +252,7 @@ def _way_table(fit: Fit) -> Table:
     is_added = any(way.added for way in fit.ways)
     for column in ("fits", fit.needs, "bound", *(("added",) if is_added else ()), *(("measured",) * is_measured)):
         table.add_column(column, justify="left" if column == "fits" else "right", no_wrap=True)
-    memory = fit.written(alike=True)
+    memory = fit._written(alike=True)
     for way in fit.ways:
         is_predicted = way.verdict == "yes" and fit.left_out and way.measured is None
         how = " (predicted)" if is_predicted else " (proven)" * (way.verdict == "no" and way.is_proven_not)
@@ -267,7 +267,7 @@ def _batch_table(fit: Fit) -> Table:
     is_measured = any(row.measured is not None for row in fit.batches)
     measures = ("measured",) if is_measured else ()
     table = number_table("", f"largest {fit.batch}", fit.needs, *measures, "one more needs")
-    memory = fit.written(alike=True)
+    memory = fit._written(alike=True)
     for row in fit.batches:
         more = "no such model" if row.next_peak is None else memory(row.next_peak)
         if row.next_peak is not None and row.name not in (AS_IT_IS, AS_TRACED):

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Topoformer tables 3 and 4: encoders, and decoders, each trained with the same small budget, on the same unseen graphs.
-# usage: examples/experiments/topoformer/ablation.sh encoders|decoders FOLDER [TRAINING GRAPHS, default 3200] [TEST GRAPHS per size,
+# usage: examples/experiments/topoformer/ablation.sh encoders|decoders FOLDER [TRAINING GRAPHS, default 12800] [TEST GRAPHS per size,
 #        default 20] [SIZES, default "500 1000"] [JOBS, default 1] [K, default 100000]
 # Each network imitates a search on a quarter of the training graphs, of 100 to 200 ops, then learns by REINFORCE on all.
 # Each has 28 heads a layer in all, except that the MLP has none.
 # FOLDER keeps training runs, graphs and runs of methods: the same command goes on where it stopped, and both tables share
-# them. Two laptop hours, half an hour of them for approximate DP.
+# them. Some laptop hours, a quarter of one for approximate DP.
 # VALIDATION=NUMBER validates on other than 24 graphs.
 # Gap above approximate DP with K.
 # The paper trains each for days on graphs of 500 ops, and compares with K = 100,000 on 300 graphs of 500 and 1000 ops.
@@ -15,7 +15,7 @@
 set -euo pipefail
 schedopt=${SCHEDOPT:-schedopt}
 table=${1:?encoders or decoders} folder=${2:?a folder for the training runs}
-training=${3:-3200} tests=${4:-20} sizes=${5:-500 1000} jobs=${6:-1} k=${7:-100000}
+training=${3:-12800} tests=${4:-20} sizes=${5:-500 1000} jobs=${6:-1} k=${7:-100000}
 case $table in
   encoders) networks="mlp transformer gat gat-bidirectional topoformer-edges topoformer" ;;
   decoders) networks="edge-transformer/autoregressive topoformer/autoregressive topoformer" ;;

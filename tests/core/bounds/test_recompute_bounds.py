@@ -9,7 +9,7 @@ import pytest
 import schedopt
 from models.seeds import seeds
 from schedopt import Problem, Schedule
-from schedopt.core.bounds.recompute_bounds import recompute_bound
+from schedopt.core.bounds.recompute_bounds import least_recomputed, recompute_bound
 from schedopt.core.model.simulator import simulate
 
 
@@ -27,6 +27,8 @@ def bound_of(graph, order, **settings):
 
 def check(graph, plain, order, front, more):
     """Check the bounds under each peak of the front, one byte less, and between two of them, and within its times."""
+    memory = simulate(Problem(graph), Schedule.single_device(order)).step_memory
+    assert least_recomputed(graph, order, memory)[0] <= front[-1][1]
     peaks, total = [peak for _, peak in front], float(graph.runtime.sum())
     between = [(one + other) // 2 for one, other in itertools.pairwise(peaks)]
     for limit in {max(1, sum(plain.persistent), limit) for peak in peaks for limit in (peak - 1, peak, *between)}:

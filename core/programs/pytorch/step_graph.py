@@ -565,10 +565,10 @@ class PythonState:
 def _restore(tensor: torch.Tensor, gradient: torch.Tensor | None, required: bool, version: int) -> None:
     """Restore autograd's state of a tensor."""
     if not tensor.is_leaf:  # a value with a gradient was written into it
-        if tensor._is_view():
-            swap_tensors(tensor, tensor.detach())  # type: ignore[no-untyped-call]
-        else:
+        try:
             tensor.detach_()
+        except RuntimeError:  # a view
+            swap_tensors(tensor, tensor.detach())  # type: ignore[no-untyped-call]
     tensor.requires_grad_(required)
     if tensor.grad is not gradient:
         tensor.grad = None

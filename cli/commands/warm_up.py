@@ -7,7 +7,7 @@ from ..options import JsonFlag, QuietFlag
 def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     """Compile all kernels, so that no later command waits for its own; once per installation, up to minutes."""
     from ...core.kernels.compiling import compiling_tells
-    from ...core.search.warm_up import all_runs
+    from ...core.search.warm_up import all_runs, warm_up_training
     from ...core.search.warm_up import warm_up as warm_up_method
     from ...core.solve.placed import warm_up_places
     from ..progress import progress_bar
@@ -19,6 +19,7 @@ def warm_up(json: JsonFlag = False, quiet: QuietFlag = False) -> None:
             warm_up_method(problem, spec)
             bar(what=spec.name)
         warm_up_places()
+        warm_up_training()
     if json:
         write_json({"compiled": len(kernels)})
         return

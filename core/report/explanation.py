@@ -27,13 +27,12 @@ _WEIGHTS = {RESIDENT_ROLES["parameter"], UNNAMED}
 
 
 def explain(
-    problem: Problem, schedule: Schedule, input_peak: int, lower_bound: int, is_optimal: bool = False
+    problem: Problem, schedule: Schedule, costs: Simulation, input_peak: int, lower_bound: int, is_optimal: bool = False
 ) -> tuple[str, ...]:
     """Return the proofs on an order on one device, the holders of its peak, and the possible gain of recomputation."""
     # To an optimal order a limit to try with recomputation is added, where that may gain much.
     peak = alive_at_peak(problem, schedule)
-    memory = simulate(problem, schedule).step_memory
-    least, op, is_beside = least_recomputed(problem.graph, schedule.op_order(), memory)
+    least, op, is_beside = least_recomputed(problem.graph, schedule.op_order(), costs.step_memory)
     held = held_at(problem.graph, peak)
     holders = _shares("Peak: ", held, peak.memory, format_bytes) if held else "Nothing is held."
     needed_by = one_line(problem.graph.op_names[op]) if op >= 0 else ""

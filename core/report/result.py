@@ -200,7 +200,7 @@ class Result(PrintedTable):
         if not self.is_feasible and limit is not None:  # what is proven of orders that keep it; all others are above it
             bound = max(memory_bound(self.problem), min(bound, limit + 1))
         bound, is_optimal = min(bound, self.peak_memory), self.status == "optimal"
-        found = explain(self.problem, self.schedule, before, bound, is_optimal)
+        found = explain(self.problem, self.schedule, self.simulation, before, bound, is_optimal)
         return "\n".join(found[1 if self.is_proven_infeasible else 0 :])  # the last note says more
 
     def in_bytes(self, value: float) -> int:

@@ -5,11 +5,14 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, get_args
 
+import numpy as np
+
 from ..base.errors import UsageError
 from ..bounds.bounds import lower_bound, min_cut_bound
 from ..bounds.recompute_bounds import recompute_bound
 from ..graph.builder import GraphBuilder
 from ..graph.graph import CostGraph
+from ..kernels.orders.priority_orders import log_probabilities
 from ..model.simulator import simulate
 from ..problem.machine import Machine
 from ..problem.problem import Problem, Task
@@ -40,6 +43,12 @@ def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None, 
         recompute_bound(replace(tiny, task="runtime", memory_limit=int(memory.max()) - 1), order, memory)
     min_cut_bound(tiny, order)
     lower_bound(tiny)
+
+
+def warm_up_training() -> None:
+    """Compile the kernels that training alone needs."""
+    graph = tiny_graph()
+    log_probabilities(graph.buffers, np.zeros(graph.num_ops), graph.input_order[None])
 
 
 def all_runs() -> list[tuple[MethodSpec, Problem]]:

@@ -37,6 +37,12 @@ def branches(annotations=NO_ANNOTATIONS, persistent=0, skip=0):
     return small_graphs.branches(sizes=sizes, us=(0, 0, 0, 0), join=join, keep=persistent, annotations=annotations)
 
 
+def explained(graph, *bounds):
+    """What is said of program order."""
+    problem, schedule = Problem(graph), Schedule.single_device(np.arange(graph.num_ops))
+    return explain(problem, schedule, simulate(problem, schedule), *bounds)
+
+
 def test_an_order_that_is_better_and_optimal():
     first, second, third = schedopt.solve(branches()).explain().splitlines()
     assert first == "No order needs less than 19.0 KiB (proven); program order needs 26.0 KiB."
@@ -68,7 +74,7 @@ def test_what_may_not_run_again_bounds_what_recomputation_gains():
 def test_a_method_that_proves_nothing_claims_nothing():
     said = schedopt.solve(branches(), "input").explain().splitlines()[0]
     assert said == "No order better than program order was found; none is below 18.0 KiB (proven)."
-    worse = explain(Problem(branches()), Schedule.single_device(np.array([0, 1, 2, 3, 4, 5])), 20_000, 19_456)
+    worse = explained(branches(), 20_000, 19_456)
     assert worse[0] == "Peak 26.0 KiB, program order 19.5 KiB; no order is below 19.0 KiB (proven)."
 
 
@@ -82,7 +88,7 @@ def test_the_bound_of_a_search_under_a_limit_is_not_that_of_all_orders():
 
 def test_a_recomputation_that_could_save_little_is_said_to():
     graph = sketch("small -> 10; large -> 1000; join: small large -> 1", "held")
-    least = explain(Problem(graph), Schedule.single_device(np.arange(3)), 1011, 1000)
+    least = explained(graph, 1011, 1000)
     assert least[2] == "Recomputation cannot help: join alone needs as much."
     assert _recomputation(1011, 1000, "join") == "Recomputation could save at most 11 B."
 
@@ -122,7 +128,8 @@ def test_the_held_bytes_are_the_peak_and_no_order_is_below_the_bounds(seed):
     assert sum(size for _, size in held) == result.peak_memory
     least, _ = recomputation_bound(graph)
     assert least <= memory_bound(Problem(graph)) <= result.lower_bound
-    first, second, _ = explain(result.problem, result.schedule, int(result.input_value), int(result.lower_bound))
+    bounds = int(result.input_value), int(result.lower_bound)
+    first, second, _ = explain(result.problem, result.schedule, result.simulation, *bounds)
     assert len(first) <= WIDTH
     assert len(second) <= WIDTH or len(held) == 1 or " more" in second
 

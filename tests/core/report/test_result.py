@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 import schedopt
 from matplotlib.figure import Figure
+from models.small_graphs import training_step
 from schedopt.cli.main import app
+from schedopt.core.report.result import _added
 from typer.testing import CliRunner
 
 
@@ -113,3 +115,10 @@ def test_a_figure_that_a_cell_returns_is_not_shown_twice(diamond, monkeypatch):
     shell.execution_count = 2
     assert "image/png" in formatter.format(figure)[0], "in another cell it is a figure like any"
     pickle.loads(pickle.dumps(figure))
+
+
+def test_an_added_time_that_is_rounding_is_none():
+    """Other orders add up the same runtimes to sums that differ in their last bits."""
+    result = schedopt.solve(training_step(3))
+    assert _added(result, 1e-15) == "none"
+    assert _added(result, 2.0) == "+14.29%, 2 us"

@@ -8,6 +8,7 @@ import random
 import threading
 import time
 import types
+import warnings
 import weakref
 
 import numpy as np
@@ -292,7 +293,8 @@ def test_an_input_that_is_written_and_returned():
     for _ in range(3):
         x = torch.randn(4, 4)
         given = x.clone()
-        first, part, last = better(given)
+        with warnings.catch_warnings(action="error"):  # of a plan whose results differ
+            first, part, last = better(given)
         assert first is last is given
         assert torch.equal(given, 2 * x) and torch.equal(part, given.view(-1)[3:7])
     assert plans_of(better) == 1

@@ -48,7 +48,7 @@ def warm_up(problem: Problem, spec: MethodSpec, evaluations: int | None = None, 
 def warm_up_training() -> None:
     """Compile the kernels that training alone needs."""
     graph = tiny_graph()
-    log_probabilities(graph.buffers, np.zeros(graph.num_ops), graph.input_order[None])
+    log_probabilities(graph.buffers, np.zeros(graph.num_ops), [graph.input_order])
 
 
 def all_runs() -> list[tuple[MethodSpec, Problem]]:

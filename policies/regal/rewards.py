@@ -24,6 +24,7 @@ from ...core.problem.problem import Problem, Task
 from ...core.search.search import Search
 from ...core.solvers.placements import brkga
 from ...core.solvers.placements.brkga import GeneDistribution, evolve
+from ...datasets.filters import plain_value
 from ...datasets.recipe import Recipe, draw_graph
 from .actions import ActionParameters, dequantise
 from .features import SearchedGraph, searched_graph
@@ -77,13 +78,6 @@ class Case:
         """Return o_a / o_s of a value [o_a]: below 1 is better than plain BRKGA; 1 if that costs nothing already."""
         assert self.plain is not None
         return value / self.plain if self.plain > 0 else 1.0
-
-
-def plain_value(problem: Problem, evaluations: int, seed: int) -> float:
-    """Return the result of plain BRKGA, as in `schedopt solve --method brkga`: bytes or microseconds [o_s]."""
-    search = Search(problem, seed=seed, max_evaluations=evaluations, lower_bound=lower_bound(problem))
-    evolve(search, brkga.Parameters(), GeneDistribution())
-    return search.best_value
 
 
 def found_value(start: Start, actions: NDArray[Any], parameters: ActionParameters, evaluations: int) -> float:

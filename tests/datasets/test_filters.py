@@ -3,23 +3,24 @@
 import itertools
 import pickle
 import re
-from types import SimpleNamespace
 
 import networkx
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from schedopt import GraphBuilder
+from schedopt import GraphBuilder, Problem
+from schedopt.core.solve.solve import solve
 from schedopt.datasets.filters import (
     KeepImproving,
     dedup_key,
     has_room,
     has_single_order,
     in_degree_sequence,
+    plain_value,
     topology_hash,
 )
 from schedopt.datasets.layered import LayeredParameters
-from schedopt.datasets.synthetic import SyntheticParameters
+from schedopt.datasets.synthetic import SyntheticParameters, synthetic_graph
 
 
 def build(*ops):
@@ -68,14 +69,25 @@ def test_a_chain_with_final_outputs_has_a_single_order():
 def test_improvement_is_measured_from_1000_to_10000_evaluations(monkeypatch, few, many, kept):
     calls = []
 
-    def solve(problem, method, *, evaluations, seed):
-        calls.append((problem.task, problem.devices, method, evaluations, seed))
-        return SimpleNamespace(value=float(few if evaluations == 1000 else many))
+    def value(problem, evaluations, seed, enough=0.0):
+        calls.append((problem.task, problem.devices, evaluations, seed, enough))
+        return float(few if evaluations == 1000 else many)
 
-    monkeypatch.setattr("schedopt.core.solve.solve.solve", solve)
+    monkeypatch.setattr("schedopt.datasets.filters.plain_value", value)
     assert KeepImproving(0.18)(PAIRS, np.random.default_rng(0)) is kept
-    assert [call[:4] for call in calls] == [("runtime", 2, "brkga", 1000), ("runtime", 2, "brkga", 10000)]
-    assert calls[0][4] == calls[1][4]
+    assert [call[:3] for call in calls] == [("runtime", 2, 1000), ("runtime", 2, 10000)]
+    assert calls[0][3] == calls[1][3] and calls[0][4] == 0 and calls[1][4] == pytest.approx(0.82 * few)
+
+
+def test_a_search_that_ends_when_enough_is_found_decides_as_a_whole_one():
+    for seed in range(6):
+        graph = synthetic_graph(SyntheticParameters(), "erdos-renyi", np.random.default_rng(seed))
+        problem = Problem(graph, task="runtime", devices=2)
+        few, many = (solve(problem, "brkga", evaluations=count, seed=seed).value for count in (300, 1500))
+        assert plain_value(problem, 300, seed) == few
+        for share in (0.01, 0.03, 0.1):
+            enough = few * (1 - share)
+            assert (plain_value(problem, 1500, seed, enough) <= enough) is (many <= enough)
 
 
 def test_a_filter_is_a_value():

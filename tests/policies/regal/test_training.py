@@ -123,7 +123,7 @@ def test_leave_one_out_is_unbiased(tmp_path, monkeypatch):
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
 
 
-def test_rewards_are_those_of_searches_with_the_actions(tmp_path):
+def test_rewards_are_those_of_searches_with_the_actions(tmp_path, monkeypatch):
     """By hand: -o_a / o_s of every sample and graph, from the same random numbers for all samples of a graph."""
     parameters = with_phase(samples=3)
     trainer = Trainer(tmp_path, parameters)
@@ -133,6 +133,10 @@ def test_rewards_are_those_of_searches_with_the_actions(tmp_path):
         actions = torch.randint(0, 2, (3, sum(len(case.searched.nodes) for case in cases), len(SHAPE.heads)))
         actions[2] = actions[0]
         found = trainer._rewards(parameters.phases[0], cases, actions)
+        monkeypatch.setattr(
+            "schedopt.policies.regal.training.found_value", None
+        )  # what was found is not searched again
+        assert (trainer._rewards(parameters.phases[0], cases, actions) == found).all()
     first = 0
     for at, case in enumerate(cases):
         problem = case.start.problem

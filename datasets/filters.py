@@ -49,7 +49,7 @@ class KeepImproving:
 
 
 def plain_value(problem: Problem, evaluations: int, seed: int, enough: float = 0.0) -> float:
-    """Return what BRKGA finds with its default parameters, in bytes or microseconds [o_s]; it ends early at `enough`."""
+    """Return what BRKGA finds with its default parameters, in bytes or microseconds [o_s]; ends early at `enough`."""
     from ..core.bounds.bounds import lower_bound
     from ..core.solvers.placements import brkga
 

@@ -23,7 +23,7 @@ from ...core.graph.graph import CostGraph
 from ...core.problem.problem import Problem, Task
 from ...core.search.search import Search
 from ...core.solvers.placements import brkga
-from ...core.solvers.placements.brkga import GeneDistribution, evolve
+from ...core.solvers.placements.brkga import evolve
 from ...datasets.filters import plain_value
 from ...datasets.recipe import Recipe, draw_graph
 from .actions import ActionParameters, dequantise

@@ -257,7 +257,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         return rewards
 
     def _search(self, start: Start, actions: NDArray[Any], evaluations: int) -> Callable[[], float]:
-        """Let a worker run BRKGA with the actions for a graph; what it found is kept, as a settled policy asks again."""
+        """Let a worker run BRKGA with the actions for a graph, once: a settled policy asks again and again."""
         asked = id(start.problem), start.generator["state"]["state"], evaluations, actions.astype(np.uint8).tobytes()
         if asked in self._found:
             return partial(self._found.__getitem__, asked)

@@ -153,7 +153,7 @@ def new_state(g: GraphArrays, devices: int, memory: bool) -> State:
         *np.empty((2, devices), np.int64),
         *np.empty((2, cells), np.int32),
         np.empty(ops, np.int32),
-        np.empty(int(np.diff(read).max()), np.int32),
+        np.empty(int(np.diff(read).max()) + 1, np.int32),
     ]
     return State(*columns)
 
@@ -234,21 +234,21 @@ def step_op(g: GraphArrays, m: MachineArrays, s: State, op: int, memory: bool) -
     transfers = 0
     for tensor in range(g.output_ptr[op], g.output_ptr[op + 1]):
         uses = 0
+        everywhere = int(m.everywhere[tensor])
         targets = np.uint64(0)
         for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
             consumer = g.consumers[at]
             where = s.placement[consumer]
-            if where == device or m.everywhere[tensor]:
-                uses += 1
-                s.pending[consumer] -= 1
-                if s.pending[consumer] == 0:
-                    s.ready[ready] = consumer
-                    ready += 1
-            elif targets & bit_of(where) == 0:
-                targets |= bit_of(where)
-                uses += 1
-                s.transfers[transfers] = tensor * devices + where
-                transfers += 1
+            here = int(where == device) | everywhere
+            left = s.pending[consumer] - here
+            s.pending[consumer] = left
+            s.ready[ready] = consumer
+            ready += here & int(left == 0)
+            new = (1 - here) & int(targets & bit_of(where) == 0)
+            targets |= np.uint64(new) << np.uint64(where)
+            s.transfers[transfers] = tensor * devices + where
+            transfers += new
+            uses += here + new
         if memory and not g.is_control[tensor]:
             cell = tensor * devices + device
             if g.alias_of[tensor] >= 0:
@@ -285,12 +285,12 @@ def step_transfer(g: GraphArrays, m: MachineArrays, s: State, tensor: int, targe
     uses = 0
     for at in range(g.consumer_ptr[tensor], g.consumer_ptr[tensor + 1]):
         consumer = g.consumers[at]
-        if s.placement[consumer] == target:
-            uses += 1
-            s.pending[consumer] -= 1
-            if s.pending[consumer] == 0:
-                s.ready[ready] = consumer
-                ready += 1
+        here = int(s.placement[consumer] == target)
+        uses += here
+        left = s.pending[consumer] - here
+        s.pending[consumer] = left
+        s.ready[ready] = consumer
+        ready += here & int(left == 0)
     if memory and not g.is_control[tensor]:
         cell = tensor * devices + target
         s.buffer[cell] = cell

@@ -34,18 +34,12 @@ def push(heap: Any, size: int, entry: Any, keys: Any, comes_first: ComesFirst) -
 @inlined
 def pop(heap: Any, size: int, keys: Any, comes_first: ComesFirst) -> int:
     """Remove the first, `heap[0]`, which the caller has read; returns the new size."""
+    # The gap goes to the bottom before the last entry fills it: fewer branches that no processor foresees.
     size -= 1
-    entry = heap[size]
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and comes_first(keys, heap[child + 1], heap[child]):
-            child += 1
-        if not comes_first(keys, heap[child], entry):
-            break
+    at, child = 0, 1
+    while child < size:
+        child += int(child + 1 < size) & int(comes_first(keys, heap[child + 1], heap[child]))
         heap[at] = heap[child]
-        at = child
-    heap[at] = entry
+        at, child = child, 2 * child + 1
+    push(heap, at, heap[size], keys, comes_first)
     return size

@@ -58,8 +58,8 @@ def _place(q: Queue, genes: Any) -> None:
     for op in range(placement.size):
         first, best = q.group[op] * devices, -1
         for device in range(devices):
-            if q.allowed[op, device] and (best < 0 or genes[first + device] > genes[first + best]):
-                best = device
+            better = (best < 0) | (genes[first + device] > genes[first + max(best, 0)])
+            best = device if q.allowed[op, device] & better else best
         placement[op] = best
     if q.fixed_op >= 0:
         placement[q.fixed_op] = 0

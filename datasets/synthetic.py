@@ -20,7 +20,7 @@ Costs = Literal["inputs-outputs", "outputs"]
 MODELS: tuple[Model, ...] = get_args(Model)
 COSTS: tuple[Costs, ...] = get_args(Costs)
 _MODELS_HELP = "models that take turns, commas between: erdos-renyi, barabasi-albert, watts-strogatz, stochastic-block"
-_COSTS_HELP = "runtimes from the sizes of inputs-outputs (A.1.4), or of outputs (the authors' example file)"
+_COSTS_HELP = "runtimes from the sizes of inputs-outputs (A.1.4), or of outputs (the example of the authors' README)"
 
 
 @dataclass(frozen=True)

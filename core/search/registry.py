@@ -154,7 +154,7 @@ _LINES: dict[str, Method] = {
     "random": Method(
         f"{_SOLVERS}.placements.chromosomes:solve",
         "Best of N random topological orders, placed at random",
-        "Topoformer 5, C",
+        "Topoformer 5",
         default_evaluations=100,
     ),
     "dfs": _built(f"{_BASELINES}:dfs", "Depth-first sequencing (Kahn with a stack), device 0", "Topoformer 5"),
@@ -311,7 +311,7 @@ _LINES: dict[str, Method] = {
     "direct": _on_several(
         "schedopt.policies.direct.solve:solve",
         "One pass: a rule or a graph neural network gives priorities, decoded once or as the best of 16; no search",
-        "ours; REGAL 5.2",
+        "ours; Jeon et al. 2023",
         searches=False,
         flags=("decode", "width", "weights"),
         trainer="schedopt.policies.direct.training",

@@ -56,7 +56,7 @@ class ActionParameters(Parameters):
             raise UsageError("placement, scheduling, crossover and transfers must not all be 0: no choice is left")
 
     def heads(self, devices: int) -> tuple[Head, ...]:
-        """Return the choices of each op: as A.6 lists them, the affinities first, then those beyond the paper."""
+        """Return the choices of each op: affinities, priority and crossover (A.6), then transfers (ours)."""
         genes: list[tuple[Kind, int, int]] = []
         if self.placement:
             genes += [("placement", device, self.placement) for device in range(devices)]

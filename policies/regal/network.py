@@ -195,7 +195,7 @@ class AutoregressiveDecoder(nn.Module):
 
 
 def perceptron(inputs: int, width: int, outputs: int) -> nn.Sequential:
-    """Build one of the paper's MLPs: two layers (A.14), rectified in between (A.7)."""
+    """Build one of the paper's MLPs: two layers (A.14), with ReLU, one of A.7's choices."""
     return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, outputs))
 
 

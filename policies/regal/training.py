@@ -119,7 +119,7 @@ PLAIN, DRAWN = "plain.jsonl", "graphs"
 VALIDATED = ("sample", "most_likely", "expected")
 _SAMPLES, _SEEDS = 0, 2
 _MOST_FOUND = 2**16  # results that are kept, more than one for each of the paper's 10,000 graphs
-_TRAINED, _HELD_OUT = 2**30, 2**31  # first numbers of the graphs drawn: `schedopt gen` has none of these
+TRAINED, _HELD_OUT = 2**30, 2**31  # first numbers of the graphs drawn: `schedopt gen` has none of these
 
 
 class Trainer(PhasedTrainer[Phase, list[Case]]):
@@ -200,7 +200,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         if given := self.validation if is_held_out else self.graphs:
             return given_graphs(given)
         keep = (KeepImproving(p.improving),) if p.improving else ()
-        first, count = (_HELD_OUT, p.validation_graphs) if is_held_out else (_TRAINED, p.training_graphs)
+        first, count = (_HELD_OUT, p.validation_graphs) if is_held_out else (TRAINED, p.training_graphs)
         return drawn_graphs(Recipe(p.synthetic, p.seed, keep), first, count, self.folder / DRAWN)
 
     def _size_of_epoch(self, phase: Phase) -> float:

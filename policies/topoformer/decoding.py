@@ -183,7 +183,8 @@ class AutoregressiveDecoder(nn.Module):
 
     # The query is the sum of linear maps of the mean over the ops, the last op and the first; at the first step learned
     # embeddings stand for the latter two. Heads attend with it to the ops that can be scheduled; their messages, which
-    # are projected, give with each such op's key `k` the logit `C tanh(q k / sqrt(width))`. Paper: 8 heads, C = 10.
+    # are projected, give with each such op's key `k` the logit `C tanh(q k / sqrt(width))`. 8 heads and C = 10
+    # are of Kool et al. (ICLR 2019), whose decoder appendix B adapts.
 
     def __init__(self, width: int, heads: int = GLIMPSE_HEADS, clipping: float = 10.0) -> None:
         super().__init__()

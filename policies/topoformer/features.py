@@ -24,7 +24,7 @@ NODE_FEATURES = 8
 def op_features(graph: CostGraph, *, eigenvectors: int = 20, look: Callable[[], None] = lambda: None) -> Features:
     """Return the input features of every op, shape `(ops, NODE_FEATURES + eigenvectors)`."""
     # The first eight are divided by their largest value in the graph. Then come the eigenvectors, see
-    # `positional_encoding`, not divided. The paper's graphs have one source and one target; any of several counts here.
+    # `positional_encoding`, not divided. C.5 names one source and one target; there may be several.
     sources, targets = graph.edges
     plain = np.column_stack(
         (

@@ -109,14 +109,14 @@ def order_search(path: Path, evaluations: int, seed: int) -> OrderSearch:
 class Phase(Parameters):
     """A part of the training, by default the paper's (C.1, 5.1): the loss is eq. 9's and imitation's weighted sum."""
 
-    epochs: int = parameter(325, "each ends with a validation and a checkpoint; paper 325", low=1)
+    epochs: int = parameter(325, "each ends with a validation and a checkpoint; paper 325 (5.1) or 326 (C.1)", low=1)
     graphs: int = parameter(1000, "of an epoch, new ones, or the given ones again and again; paper 1000", low=1)
     nodes: tuple[int, int] = parameter((500, 500), "least and most ops of a layered graph; paper 500")
     batch: int = parameter(8, "graphs of a step; paper 8", low=1)
     learning_rate: float = parameter(1e-4, "of Adam; paper 1e-4", low=0.0, high=1.0)
     decay: float = parameter(0.996, "factor of the learning rate per epoch; paper 0.996", low=0.01, high=1.0)
     reinforce: float = parameter(1.0, "weight of REINFORCE", low=0.0)
-    samples: int = parameter(1, "orders drawn of a graph; paper 1", low=1)
+    samples: int = parameter(1, "orders drawn of a graph; the paper names none", low=1)
     baseline: Literal["greedy-rollout", "leave-one-out"] = parameter(
         "greedy-rollout", "greedy-rollout (eq. 10) or leave-one-out, the mean of a graph's other samples"
     )

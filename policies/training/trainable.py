@@ -23,7 +23,7 @@ _ORDERS = (
     "Layered graphs are drawn afresh for each epoch; orders to imitate come from a beam search. GRAPHS are taken "
     f"again and again; orders of theirs come from a search, once per graph. A tenth of them {_ASIDE}\n\n"
     "Each epoch ends with a validation: the gaps of greedy, sampled and beam orders to those of a search. The "
-    f"weights with the smallest gap are kept. {_SETTINGS}"
+    f"weights with the smallest mean gap of samples and beam are kept. {_SETTINGS}"
 )
 _SCHEDULES = (
     "Synthetic graphs, drawn once, or GRAPHS are taken again and again. Each op is drawn to run on one type of device, "

@@ -261,10 +261,10 @@ class LazyChromosomes(Chromosomes):
 
 
 def solve(search: Search, parameters: Parameters) -> None:
-    """Offer random schedules until the budget ends (Topoformer 5 and C: 100 random topological orders).
+    """Offer random schedules until the budget ends (Topoformer 5: 100 random topological orders).
 
-    One random priority per op, drawn once per order, then Kahn, not a uniform choice among the ready: the paper's
-    numbers.
+    One random priority per op, drawn once per order, then Kahn; not a uniform choice among the ready. The paper does
+    not say how it draws.
     """
     if not has_time_for_one(search):
         return

@@ -6,7 +6,8 @@ usage: python examples/experiments/direct/table.py FOLDER [--graphs N] [--tasks 
     none was trained on, and schedopt gen synthetic FOLDER --nodes 500-2000 --count 12 --seed 0 larger ones.
 A row per method: the mean gap to the best proven bound, how much better it is than the first method (both with 95%
 confidence intervals), on how many graphs it is no worse, and the median processor time of a run. The peak is without
-transfer costs. REGAL does not measure direct prediction: it says that it is harder to learn (5.2).
+transfer costs. REGAL gives no numbers of direct prediction: it was orders of magnitude slower (5.2) and generalised
+poorly (1).
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def both_sets(run, options):
     from schedopt.datasets.filters import KeepImproving
     from schedopt.datasets.recipe import Recipe
     from schedopt.policies.regal.rewards import drawn_graphs
-    from schedopt.policies.regal.training import DRAWN, TrainingParameters
+    from schedopt.policies.regal.training import DRAWN, TRAINED, TrainingParameters
     from schedopt.policies.training.run_folder import read_checkpoint
 
     if options.training or options.held_out:
@@ -110,7 +110,9 @@ def both_sets(run, options):
     settings = read_checkpoint(run, TrainingParameters).parameters
     keep = (KeepImproving(settings.improving),) if settings.improving else ()
     recipe, count = Recipe(settings.synthetic, settings.seed, keep), min(options.graphs, settings.training_graphs)
-    drawn = (drawn_graphs(recipe, first, count, Path(run, DRAWN)) for first in (0, settings.training_graphs))
+    drawn = (
+        drawn_graphs(recipe, first, count, Path(run, DRAWN)) for first in (TRAINED, TRAINED + settings.training_graphs)
+    )
     return [[graphs.maker(number)() for number in range(count)] for graphs in drawn]
 
 

@@ -2,13 +2,13 @@
 # Topoformer tables 3 and 4: encoders, and decoders, each trained with the same small budget, on the same unseen graphs.
 # usage: examples/experiments/topoformer/ablation.sh encoders|decoders FOLDER [TRAINING GRAPHS, default 12800] [TEST GRAPHS per size,
 #        default 20] [SIZES, default "500 1000"] [JOBS, default 1] [K, default 100000]
-# Each network imitates a search on a quarter of the training graphs, of 100 to 200 ops, then learns by REINFORCE on all.
+# Each network imitates a search on a quarter as many graphs, of 100 to 200 ops, then learns by REINFORCE on others.
 # Each has 28 heads a layer in all, except that the MLP has none.
 # FOLDER keeps training runs, graphs and runs of methods: the same command goes on where it stopped, and both tables share
 # them. Some laptop hours, a quarter of one for approximate DP.
 # VALIDATION=NUMBER validates on other than 24 graphs.
 # Gap above approximate DP with K.
-# The paper trains each for days on graphs of 500 ops, and compares with K = 100,000 on 300 graphs of 500 and 1000 ops.
+# The paper trains each on graphs of 500 ops, and compares with K = 100,000 on 300 graphs of 500 and 1000 ops.
 # Table 3, sample: MLP 4.41%, 0.68%; transformer 4.72, 0.85; GAT 4.19, 0.48; GAT both ways 3.55, 0.23; Topoformer on
 # edges 3.67, 0.21; Topoformer 3.35, -0.01. Table 4, sample: GNN and autoregressive decoder 4.71, 1.38; Topoformer and
 # autoregressive 3.33, 0.05; Topoformer and priorities 3.35, 0.09.

@@ -6,7 +6,7 @@
 #        default 500] [JOBS, default 1]
 # FOLDER keeps the runs: the same command goes on where it stopped. A laptop hour: the default takes a quarter of one.
 # VALIDATION=NUMBER validates on other than 24 graphs.
-# Gap above approximate DP with K = 10,000.
+# Gap above approximate DP with K = 100,000.
 set -euo pipefail
 schedopt=${SCHEDOPT:-schedopt}
 folder=${1:?a folder for the training runs} training=${2:-3200} tests=${3:-20} nodes=${4:-500} jobs=${5:-1}
@@ -23,7 +23,7 @@ END
 }
 train plain "batch: 8, learning_rate: 0.0001, decay: 0.996, samples: 1, baseline: greedy-rollout"
 train leave-one-out "batch: 16, learning_rate: 0.0003, decay: 0.9, samples: 16, baseline: leave-one-out"
-methods=approximate-dp:beam-size=10000,random
+methods=approximate-dp:beam-size=100000,random
 for run in plain leave-one-out; do
   for decode in greedy sample beam; do
     methods+=,topoformer:decode=$decode:passes=0:weights=$folder/$run/weights.safetensors

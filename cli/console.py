@@ -42,9 +42,13 @@ def show(renderable: Any, title: str | None = None) -> None:
     """Print a Rich table or text, under a line of title; as wide as it needs when not on a terminal."""
     from rich.console import Console
 
-    console = Console(highlight=False, emoji=False)
+    class Results(Console):
+        def on_broken_pipe(self) -> None:  # Rich would end the program with 1
+            raise BrokenPipeError
+
+    console = Results(highlight=False, emoji=False)
     if not console.is_terminal:
-        console = Console(highlight=False, emoji=False, width=200)
+        console = Results(highlight=False, emoji=False, width=200)
     if title is not None:
         console.print(visible(title), style="bold", markup=False)
     console.print(_Visible(renderable))

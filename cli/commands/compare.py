@@ -91,12 +91,13 @@ def compare(
     finally:  # also if the reader of a pipe left
         if output is not None:
             comparison.save(output)
+        if plot is not None and comparison.cells:
+            from ...core.report.plots.figures import render
+
+            write_atomically(plot, render(comparison.plot(), Path(plot).suffix))
     if output is not None:
         out.note(f"wrote {output}")
     if plot is not None and comparison.cells:
-        from ...core.report.plots.figures import render
-
-        write_atomically(plot, render(comparison.plot(), Path(plot).suffix))
         out.note(f"wrote {plot}")
     if not comparison.is_complete:
         kept = f"kept in {resume}; the same command goes on from there" if resume else "not kept; --resume keeps them"

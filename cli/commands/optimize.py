@@ -82,15 +82,18 @@ def optimize(
         return
     with stages(out, model, pipeline.SEARCHING) as observer:
         optimized = pipeline.optimize(job, partial(solve, allocator=asked.allocator), observer)
-    if json:
-        write_json(optimized_document(job, optimized))
-    else:
-        print_report(job, optimized)
+    try:
+        if json:
+            write_json(optimized_document(job, optimized))
+        else:
+            print_report(job, optimized)
+    finally:  # also if the reader of a pipe left
+        if plot is not None:
+            draw_result(optimized.result, plot)
     out.note(f"wrote {output}: its results are bitwise those of {optimized.source}")
     if schedule is not None:
         out.note(f"wrote {schedule}")
     if plot is not None:
-        draw_result(optimized.result, plot)
         out.note(f"wrote {plot}")
     if optimized.is_interrupted:
         complain("interrupted: the best order so far was taken, and what was measured is shown")

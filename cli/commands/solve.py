@@ -70,11 +70,12 @@ def solve(
     finally:  # also if the reader of a pipe left, and before anything more is said, which could fail
         if output is not None:
             write_atomically(output, document)
+        if plot is not None:
+            draw_result(result, plot)
     _remark(out, result)
     if output is not None:
         out.note(f"wrote {output}")
     if plot is not None:
-        draw_result(result, plot)
         out.note(f"wrote {plot}")
     if result.status == "interrupted":
         raise typer.Exit(130)

@@ -256,7 +256,7 @@ def _draw(axes: Axes, front: ParetoFront) -> None:
     right = max(peaks + ([program] if program is not None else []))
     bytes_, memory = byte_unit(right)
     size, unit = (1.0, "runs") if problem.counts_runs else time_unit(max(times))
-    span = max(right - front.least_peak, 1) * _ROOM
+    span = max(right - front.least_peak, 0.01 * right, 1) * _ROOM
     low, high = min(front.least_time, *times), max(times)
     room = max(high - low, 1e-3 * high, 1e-9) * _ROOM
     axes.set(xlim=((front.least_peak - span) / bytes_, (right + span) / bytes_))

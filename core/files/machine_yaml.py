@@ -1,6 +1,7 @@
 """Machine files: YAML of devices, links, and fixed ops (`docs/concepts/machines.md`), and CSV files of op times."""
 
 import csv
+import io
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -248,7 +249,7 @@ def _number(value: Any) -> Any:
 def read_op_times(path: str | Path) -> dict[str, dict[str, float | None]]:
     """Read a CSV file with a column `op`, then one per kind of device."""
     try:
-        rows = list(csv.reader(read_bytes(path).decode("utf-8-sig").splitlines()))
+        rows = list(csv.reader(io.StringIO(read_bytes(path).decode("utf-8-sig"), newline="")))
     except (UnicodeDecodeError, csv.Error) as error:
         raise FormatError(f"{path}: not a CSV file: {error}") from error
     if not rows or len(rows[0]) < 2 or rows[0][0].strip() != "op":

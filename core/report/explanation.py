@@ -38,7 +38,7 @@ def explain(
     needed_by = one_line(problem.graph.op_names[op]) if op >= 0 else ""
     gain = _recomputation(peak.memory, least, needed_by, is_beside)
     said = _proven(peak.memory, input_peak, lower_bound), holders, gain
-    if not is_optimal or least >= _WORTH * peak.memory:
+    if not is_optimal or least >= _WORTH * peak.memory or not problem.machine.is_anonymous:
         return said
     share = int(50 * (least + peak.memory) / input_peak)
     return *said, f"Less than any order: --memory-limit {share}% --recompute lets ops run again."

@@ -69,6 +69,17 @@ def test_what_cannot_be_shown_is_written_first(run, diamond_file, tmp_path, monk
     assert json.loads((tmp_path / "kept.json").read_text())
 
 
+@pytest.mark.parametrize("command", ["solve", "compare"])
+def test_the_reader_of_a_pipe_may_leave(diamond_file, tmp_path, command):
+    reader, writer = os.pipe()
+    os.close(reader)
+    files = ("--output", tmp_path / "kept.json", "--plot", tmp_path / "kept.png")
+    words = [*PYTHON, command, diamond_file, "-m", "lpmf", *files]
+    assert subprocess.run(list(map(str, words)), stdout=writer, check=False).returncode == 0
+    os.close(writer)
+    assert all(Path(files[at]).stat().st_size for at in (1, 3))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_standard_output_that_is_full_is_no_infeasible_problem(diamond_file):

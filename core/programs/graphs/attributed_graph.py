@@ -12,6 +12,7 @@ line in a drawing and are dropped. In a quoted name `\\` is one backslash, which
 """
 
 import csv
+import io
 import json
 import math
 import re
@@ -435,9 +436,9 @@ def _name(identifier: Any) -> str:
 
 def _parse_edges(text: str, where: str) -> AttributedGraph:
     """Return the edges of a CSV text, and the nodes in the order in which they are first named."""
-    lines = text.splitlines()
-    separator = max("\t;,", key=lines[0].count)
-    rows = [(at, [cell.strip() for cell in row]) for at, row in enumerate(csv.reader(lines, delimiter=separator), 1)]
+    separator = max("\t;,", key=text.splitlines()[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
     rows = [(at, row) for at, row in rows if any(row)]
     names = [_ENDS.get(cell.lower(), cell.lower()) for cell in rows[0][1]]
     if {"source", "target"} <= set(names):

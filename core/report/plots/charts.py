@@ -75,7 +75,8 @@ def _draw_by_tensor(axes: Axes, timeline: Timeline) -> list[Patch | Line2D]:
     bands, colors, entries = _bands(timeline, memory, named)
     steps = np.concatenate((shown + 1, [timeline.steps + 1]))
     heights = [np.append(band[shown], band[shown[-1]]) / unit for band in bands]
-    axes.stackplot(steps - 0.5, heights, colors=colors, step="post", linewidth=0)
+    if heights:  # of a graph without bytes there are none
+        axes.stackplot(steps - 0.5, heights, colors=colors, step="post", linewidth=0)
     axes.step(steps - 0.5, np.append(memory[shown], memory[shown[-1]]) / unit, where="post", color="black", lw=0.7)
     highest = peak
     if (reserved := timeline.reserved) is not None:

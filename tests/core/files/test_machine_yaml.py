@@ -12,7 +12,7 @@ import schedopt
 from models.small_graphs import sketch
 from naive.machines import random_machine
 from schedopt import FormatError, read_machine
-from schedopt.core.files.machine_yaml import machine_of
+from schedopt.core.files.machine_yaml import machine_of, read_op_times
 from schedopt.core.graph.annotations import Annotations, Resident
 from schedopt.core.solvers.placements.first_fit_devices import filled_placements
 
@@ -97,6 +97,11 @@ def test_op_times_are_by_kind(tmp_path):
     assert (result.runtime, result.placement) == (6.0, {"a": 1, "b": 1})
     inline = solved(tmp_path, BASE + "op_times: {a: {gpu: 30us, cpu: 2}, b: {gpu: null, cpu: 4}}\n")
     assert (inline.runtime, inline.placement) == (6.0, {"a": 1, "b": 1})
+
+
+def test_op_times_of_a_name_with_a_line_break(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b'op,gpu\r\n"new\nline",3us\r\nnewline,4us\r\n')
+    assert read_op_times(tmp_path / "t.csv") == {"new\nline": {"gpu": 3.0}, "newline": {"gpu": 4.0}}
 
 
 def test_pins_from_the_graph_are_its_devices(tmp_path):

@@ -31,6 +31,11 @@ def test_a_list_of_edges_with_or_without_names_of_columns(tmp_path, text):
     assert graph.predecessors[1].tolist() == [0, 0, 1]
 
 
+def test_a_name_with_a_line_break_is_another(tmp_path):
+    graph, _ = imported(tmp_path, "net.csv", 'source,target,size\n"a\nb",c,4\nab,d,5\n')
+    assert graph.op_names == ("a\nb", "c", "ab", "d")
+
+
 def test_columns_are_the_attributes_of_edges(tmp_path):
     text = "from,to,port,control,alias,weight\na,b,0,,0,5\nb,c,,,,\na,c,,true,,\n"
     graph, notes = imported(tmp_path, "net.csv", text, default_size=8)

@@ -43,6 +43,10 @@ def bands_at(axes, x, y):
     return sum(path.contains_point((x, y)) for band in axes.collections for path in band.get_paths())
 
 
+def test_a_graph_without_bytes_is_drawn():
+    assert memory_figure([input_timeline(sketch("a -> us=5; b: !a -> us=3"))]).axes[0].get_title(loc="left")
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_one_schedule_is_stacked_up_to_its_peak(seed):
     timeline = drawn(seed, 1)

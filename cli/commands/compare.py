@@ -60,7 +60,7 @@ def compare(
     from ...core.api.compare import experiment_of
     from ...core.base.parallel import is_here
     from ...core.experiments.comparison import SUFFIXES, ResumeFile, opened
-    from ...core.files.atomic import write_atomically
+    from ...core.files.atomic import check_apart, write_atomically
     from ...core.report.plots.draw import PICTURES, check_target
     from ..progress import compiling, interruptible, progress_bar
 
@@ -68,6 +68,7 @@ def compare(
     shared.remark_bare_bytes(out, given["memory_limit"])
     check_target(output, SUFFIXES)
     check_target(plot, PICTURES)
+    check_apart((output, plot), (*graphs, resume, given["machine"], given["op_times"]))
     experiment = experiment_of(graphs, methods, CompareOptions(**given), reference, out.note)
     with opened(ResumeFile, resume) as file:
         experiment.resume_from(file)

@@ -42,13 +42,14 @@ def pareto(
     from ...core.experiments.comparison import opened
     from ...core.experiments.pareto_front import SUFFIXES
     from ...core.experiments.pareto_search import Sweep, SweepFile
-    from ...core.files.atomic import check_writable, make_folder
+    from ...core.files.atomic import check_apart, check_writable, make_folder
     from ...core.report.plots.draw import PICTURES, check_target
     from ..progress import compiling, interruptible, progress_bar
 
     out = Output(quiet)
     check_target(output, SUFFIXES)
     check_target(plot, {**PICTURES, ".html": "a page with the table"})
+    check_apart((output, plot), (graph, resume, given["machine"], given["op_times"]))
     options = ParetoOptions(**given)
     sweep = Sweep(graph_of(graph, out.note), options)
     if schedules is not None:

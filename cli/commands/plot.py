@@ -46,7 +46,7 @@ def plot(
     quiet: QuietFlag = False,
 ) -> None:
     """Draw schedules: memory by tensor with its peak, several orders over each other, devices and transfers."""
-    from ...core.files.atomic import write_atomically
+    from ...core.files.atomic import check_apart, write_atomically
     from ...core.files.costgraph import graph_name
     from ...core.model.timeline import beside_weights
     from ...core.programs.importers import is_model, kind_of, read_any
@@ -55,6 +55,7 @@ def plot(
     out = Output(quiet)
     target = output or f"{graph_name(graph) or INPUT}.png"
     check_target(target)
+    check_apart([target], (graph, *(schedules or []), machine, op_times))
     snapshot = None
     if is_model(graph) and kind_of(graph) == "snapshot":
         from ...core.programs.graphs.snapshot import read_snapshot

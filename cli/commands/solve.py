@@ -38,7 +38,7 @@ def solve(
 ) -> None:
     """Schedule a graph for least peak memory or least time, and verify the schedule."""
     from ...core.api.graphs import graph_of
-    from ...core.files.atomic import check_writable, write_atomically
+    from ...core.files.atomic import check_apart, check_writable, write_atomically
     from ...core.files.schedule_json import order_text
     from ...core.report.plots.draw import check_target
     from ...core.search.method_spec import parse_method
@@ -53,6 +53,7 @@ def solve(
     if output is not None:
         check_writable(output)
     check_target(plot)
+    check_apart((output, plot), (graph, given["machine"], given["op_times"]))
     problem = options.problem(graph_of(graph, out.note))
     start = _read_initial(initial, problem, force)
     places = {"alignment": options.alignment, "allocator": options.allocator}

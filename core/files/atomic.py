@@ -4,7 +4,7 @@ import errno
 import os
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from ..base.errors import FormatError, UnwrittenError, UsageError
@@ -78,6 +78,26 @@ def check_writable(path: str | Path) -> None:
         temporary.unlink()
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle
         raise FormatError(_refusal(path, error)) from error
+
+
+def is_same_file(one: str | Path, other: str | Path) -> bool:
+    """Whether two names are of one file, which need not be there."""
+    try:
+        first, second = Path(one), Path(other)
+        return first.resolve() == second.resolve() or (first.exists() and second.exists() and first.samefile(second))
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: links in a circle
+        return False
+
+
+def check_apart(outputs: Iterable[str | None], inputs: Iterable[str | None]) -> None:
+    """Raise `UsageError` where a result would be written over another one, or over what the command reads."""
+    taken = [name for name in inputs if name is not None]
+    for output in outputs:
+        if output is None or (Path(output).exists() and not Path(output).is_file()):
+            continue
+        if any(is_same_file(output, name) for name in taken):
+            raise UsageError(f"{output}: is an input or another output of this command; name another file")
+        taken.append(output)
 
 
 def _refusal(path: str | os.PathLike[str], error: Exception) -> str:

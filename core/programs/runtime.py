@@ -16,7 +16,7 @@ import numpy as np
 
 from ..base.errors import OtherGraphError, ScheduleError, UsageError
 from ..base.units import format_bytes, format_microseconds
-from ..files.atomic import check_writable
+from ..files.atomic import check_writable, is_same_file
 from ..files.schedule_json import LoadedSchedule, read_schedule
 from ..graph.graph import CostGraph
 from ..model.simulator import Simulation, simulate
@@ -379,8 +379,6 @@ def check_output(model: str, output: str, *, overwrite: bool = False, is_header:
     what, suffix = ("a C header", ".h") if is_header else (kind.what, kind.suffix)
     if not output.endswith(suffix):
         raise UsageError(f"{output}: {what} is written to a file whose name must end in {suffix}")
-    one, other = Path(output), Path(model)
-    is_same = one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
-    if is_same and not overwrite:
+    if is_same_file(output, model) and not overwrite:
         raise UsageError(f"{output}: is the model itself; name another file, or write over it by --overwrite")
     check_writable(output)

@@ -69,6 +69,31 @@ def test_what_cannot_be_shown_is_written_first(run, diamond_file, tmp_path, monk
     assert json.loads((tmp_path / "kept.json").read_text())
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["solve", "g.pbtxt", "--output", "./g.pbtxt"],
+        ["solve", "g.pbtxt", "--output", "s.json", "--plot", "s.json"],
+        ["solve", "g.pbtxt", "--machine", "m.yaml", "--output", "m.yaml"],
+        ["plot", "g.pbtxt", "kept.json", "--output", "link.json"],
+        ["compare", "g.pbtxt", "-m", "input", "--resume", "x.jsonl", "--output", "x.jsonl.json", "--plot", "g.png"],
+        ["pareto", "g.pbtxt", "--resume", "f.json", "--output", "f.json"],
+    ],
+)
+def test_no_result_is_written_over_an_input_or_another_result(run, diamond_file, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    Path("g.pbtxt").write_bytes(Path(diamond_file).read_bytes())
+    Path("m.yaml").write_text("devices: [{name: a}]")
+    assert run("solve", "g.pbtxt", "-m", "lpmf", "--output", "kept.json").exit_code == 0
+    Path("link.json").symlink_to("kept.json")
+    Path("x.jsonl.json").symlink_to("x.jsonl")
+    before = {path: path.read_bytes() for path in tmp_path.glob("[gmk]*")}
+    result = run(*words)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "is an input or another output of this command; name another file" in result.stderr
+    assert {path: path.read_bytes() for path in tmp_path.glob("[gmk]*")} == before
+
+
 @pytest.mark.parametrize("command", ["solve", "compare"])
 def test_the_reader_of_a_pipe_may_leave(diamond_file, tmp_path, command):
     reader, writer = os.pipe()

@@ -259,8 +259,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     def _search(self, start: Start, actions: NDArray[Any], evaluations: int) -> Callable[[], float]:
         """Let a worker run BRKGA with the actions for a graph, once: a settled policy asks again and again."""
         asked = id(start.problem), start.generator["state"]["state"], evaluations, actions.astype(np.uint8).tobytes()
-        if asked in self._found:
-            return partial(self._found.__getitem__, asked)
+        if (known := self._found.get(asked)) is not None:
+            return lambda: known
         begun = self._workers.start(found_value, start, actions, self.network.parameters_.actions, evaluations)
 
         def found() -> float:

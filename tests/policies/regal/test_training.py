@@ -137,6 +137,11 @@ def test_rewards_are_those_of_searches_with_the_actions(tmp_path, monkeypatch):
             "schedopt.policies.regal.training.found_value", None
         )  # what was found is not searched again
         assert (trainer._rewards(parameters.phases[0], cases, actions) == found).all()
+        monkeypatch.undo()
+        monkeypatch.setattr("schedopt.policies.regal.training._MOST_FOUND", 1)  # forgets amid a step
+        again = torch.cat((actions, 1 - actions))
+        assert (trainer._rewards(parameters.phases[0], cases, again)[:3] == found).all()
+        assert (trainer._rewards(parameters.phases[0], cases, again.flip(0))[3:] == found[::-1]).all()
     first = 0
     for at, case in enumerate(cases):
         problem = case.start.problem

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ..core.graph.graph import CostGraph
 from ..core.problem.problem import Problem, Task
-from ..core.search.search import Search
 
 FEW_EVALUATIONS, MANY_EVALUATIONS = 1_000, 10_000
 
@@ -51,6 +50,7 @@ class KeepImproving:
 def plain_value(problem: Problem, evaluations: int, seed: int, enough: float = 0.0) -> float:
     """Return what BRKGA finds with its default parameters, in bytes or microseconds [o_s]; ends early at `enough`."""
     from ..core.bounds.bounds import lower_bound
+    from ..core.search.search import Search
     from ..core.solvers.placements import brkga
 
     bound = max(lower_bound(problem), enough)

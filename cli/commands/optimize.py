@@ -43,6 +43,7 @@ def optimize(
 
     Nothing is written unless every stage succeeds and the results are bitwise equal.
     """
+    from ...core.files.atomic import check_apart
     from ...core.graph.builder import GraphBuilder
     from ...core.problem.problem import Problem
     from ...core.programs import pipeline
@@ -64,6 +65,7 @@ def optimize(
     job = pipeline.Job(model, output, options, asked, schedule, 0 if no_measure else repeats, overwrite)
     check_options(model, options)
     check_target(plot)
+    check_apart([plot], [model, output, schedule])
 
     def solve(problem: Problem, allocator: Any = None) -> Result:
         if allocator == AUTO and options.device == "cuda":

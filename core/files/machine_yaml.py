@@ -249,16 +249,17 @@ def _number(value: Any) -> Any:
 def read_op_times(path: str | Path) -> dict[str, dict[str, float | None]]:
     """Read a CSV file with a column `op`, then one per kind of device."""
     try:
-        rows = list(csv.reader(io.StringIO(read_bytes(path).decode("utf-8-sig"), newline="")))
+        reader = csv.reader(io.StringIO(read_bytes(path).decode("utf-8-sig"), newline=""))
+        rows = [(reader.line_num, row) for row in reader]
     except (UnicodeDecodeError, csv.Error) as error:
         raise FormatError(f"{path}: not a CSV file: {error}") from error
-    if not rows or len(rows[0]) < 2 or rows[0][0].strip() != "op":
+    if not rows or len(rows[0][1]) < 2 or rows[0][1][0].strip() != "op":
         raise FormatError(f"{path}, line 1: the columns are op, then one per kind of device")
-    kinds = [kind.strip() for kind in rows[0][1:]]
+    kinds = [kind.strip() for kind in rows[0][1][1:]]
     if again := next((kind for kind in kinds if kinds.count(kind) > 1), None):
         raise FormatError(f"{path}, line 1: the column of kind '{again}' is there twice")
     times: dict[str, dict[str, float | None]] = {}
-    for line, row in enumerate(rows[1:], start=2):
+    for line, row in rows[1:]:
         if not row:
             continue
         if len(row) != len(kinds) + 1:

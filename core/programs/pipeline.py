@@ -13,7 +13,7 @@ from ..base.options import spelled
 from ..base.units import format_bytes, written_apart
 from ..bounds.bounds import lower_bound
 from ..bounds.recompute_bounds import least_recomputed
-from ..files.atomic import check_suffix, check_writable, write_atomically
+from ..files.atomic import check_apart, check_suffix, check_writable, write_atomically
 from ..files.schedule_json import order_text
 from ..graph.graph import CostGraph
 from ..model.unrolled import repeated_ops
@@ -58,8 +58,7 @@ class Job:
     def __post_init__(self) -> None:
         check_output(self.model, self.output, overwrite=self.overwrite)
         if self.schedule is not None:
-            if self.schedule in (self.model, self.output):
-                raise UsageError(f"{self.schedule}: is the model or the output; name another file for the schedule")
+            check_apart([self.schedule], [self.model, self.output])
             check_writable(self.schedule)
 
 

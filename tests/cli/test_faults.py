@@ -77,6 +77,8 @@ def test_what_cannot_be_shown_is_written_first(run, diamond_file, tmp_path, monk
         ["solve", "g.pbtxt", "--machine", "m.yaml", "--output", "m.yaml"],
         ["plot", "g.pbtxt", "kept.json", "--output", "link.json"],
         ["compare", "g.pbtxt", "-m", "input", "--resume", "x.jsonl", "--output", "x.jsonl.json", "--plot", "g.png"],
+        ["optimize", "g.tflite", "--output", "o.tflite", "--schedule", "./o.tflite"],
+        ["optimize", "g.tflite", "--output", "o.tflite", "--schedule", "s.json", "--plot", "s.json"],
         ["pareto", "g.pbtxt", "--resume", "f.json", "--output", "f.json"],
     ],
 )

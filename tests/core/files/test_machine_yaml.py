@@ -102,6 +102,9 @@ def test_op_times_are_by_kind(tmp_path):
 def test_op_times_of_a_name_with_a_line_break(tmp_path):
     (tmp_path / "t.csv").write_bytes(b'op,gpu\r\n"new\nline",3us\r\nnewline,4us\r\n')
     assert read_op_times(tmp_path / "t.csv") == {"new\nline": {"gpu": 3.0}, "newline": {"gpu": 4.0}}
+    (tmp_path / "t.csv").write_text('op,gpu\n"new\nline",3us\nnewline,much\n')
+    with pytest.raises(FormatError, match="line 4: time 'much'"):
+        read_op_times(tmp_path / "t.csv")
 
 
 def test_pins_from_the_graph_are_its_devices(tmp_path):

@@ -227,7 +227,8 @@ def start(g: GraphArrays, m: MachineArrays, s: State, memory: bool) -> None:
 @inlined
 def step_op(g: GraphArrays, m: MachineArrays, s: State, op: int, memory: bool) -> tuple[int, int]:
     """Run an op on its device; returns how many ops became ready and how many transfers became due."""
-    # What holds a resident keeps a use of it for good, and takes no bytes but the persistent ones.
+    # What holds a resident keeps a use of it for good, and takes no bytes but the persistent ones. Consumers are looked
+    # at without branches, which no processor would foresee: each is written to both lists, and counted in one or none.
     device, devices = s.placement[op], s.clock.size
     s.clock[device] += m.times[op, device]
     ready = 0

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from .console import Output
@@ -84,7 +84,8 @@ def interruptible(out: Output, what: str) -> Iterator[threading.Event]:
     def on_signal(number: int, frame: Any) -> None:
         interrupt.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        out.note(f"stopping with {what}; press Ctrl-C again to quit at once")
+        with suppress(RuntimeError):  # the signal came amid a write to the same stream
+            out.note(f"stopping with {what}; press Ctrl-C again to quit at once")
 
     previous = signal.signal(signal.SIGINT, on_signal)
     try:

@@ -16,10 +16,10 @@ from ..core.bounds.bounds import memory_bound
 from ..core.files.atomic import write_atomically
 from ..core.files.schedule_json import reserved_fields
 from ..core.model.simulator import input_peak
-from ..core.model.timeline import input_timeline, timeline_of
+from ..core.model.timeline import timeline_of
 from ..core.report.memory_by_role import Holder, MemoryShares, Peak, largest_modules
 from ..core.report.plots.draw import draw
-from ..core.report.result import Result
+from ..core.report.result import Result, reference_timeline
 from ..core.search.registry import INPUT_METHOD
 from .console import show, tell
 
@@ -265,7 +265,7 @@ def draw_result(result: Result, target: str) -> None:
     """Draw a result, and the input order beside it unless it is the input order itself."""
     timelines = [timeline_of(result.method, result.problem, result.schedule, result.addresses)]
     if result.method != INPUT_METHOD:
-        timelines.insert(0, input_timeline(result.problem.graph))
+        timelines.insert(0, reference_timeline(result.problem))
     write_atomically(target, draw(timelines, target))
 
 

@@ -104,5 +104,8 @@ def _written(front: ParetoFront, output: str | None, plot: str | None, schedules
         write_atomically(plot, page)
         written.append(plot)
     if schedules is not None and front.points:
-        written.append(f"{len(front.save_schedules(schedules))} schedules to {schedules}")
+        files = front.save_schedules(schedules)
+        others = len(set(Path(schedules).glob("*.json")) - set(files))
+        beside = f", in which {others} more .json are none of this front" if others else ""
+        written.append(f"{len(files)} schedules to {schedules}{beside}")
     return written

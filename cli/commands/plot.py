@@ -97,10 +97,13 @@ def plot(
 
 def _read_timeline(path: str, label: str, graph: CostGraph, force: bool, machine: Machine | None) -> Timeline:
     from ...core.files.schedule_json import read_schedule
-    from ...core.model.timeline import input_timeline, timeline_of
+    from ...core.model.timeline import timeline_of
+    from ...core.problem.problem import Problem
+    from ...core.problem.residents import model_of
+    from ...core.report.result import reference_timeline
 
     if path == INPUT:
-        return input_timeline(graph)
+        return reference_timeline(Problem(model_of(graph), "runtime", machine=machine))
     loaded = read_schedule(path, graph, force=force, machine=machine)
     try:
         loaded.verify(enforce_limit=False)

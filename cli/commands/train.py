@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import typer
 
-from ...core.base.errors import UsageError
+from ...core.base.errors import FormatError, UsageError
 from ...core.base.units import signed
 from ...core.search.options import GridOptions
 from ...core.search.registry import METHODS
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 HELP = (
-    "Every setting runs on the same graphs with the same seed and budget; the best improves most over the defaults, "
+    "Every setting runs on the same graphs with the same seed and budget; the best improves most over the first, "
     "in percent per graph. With --first F all settings run on the first F graphs only, the best share --keep of them "
     "on F / keep, and so on until the last few ran on all."
 )
@@ -125,7 +125,9 @@ def grid_search(
     if json:
         write_json({"method": grid.method, "task": task, **document[task]}, indent=1)
     else:
-        show(_grid_table(grid, ranking), f"{grid.method}: improvement over its defaults, {ranking[0].graphs} graphs")
+        show(
+            _grid_table(grid, ranking), f"{grid.method}: improvement over {grid.reference}, {ranking[0].graphs} graphs"
+        )
         if confirmed is not None:
             show(f"the first on {confirmed.graphs} held-out graphs: {_improvement(confirmed)}")
     if output is not None:
@@ -151,7 +153,7 @@ def _read_output(output: str | None, method: str) -> dict[str, Any]:
 
 
 def _evidence(summary: MethodSummary, paths: list[str]) -> dict[str, Any]:
-    """Return the improvement over the defaults on some graphs, and where those are from."""
+    """Return the improvement over the first setting on some graphs, and where those are from."""
     from ...datasets.folder import made_by
 
     found = {"improvement_percent": summary.improvement.mean, "standard_error": summary.improvement.standard_error}
@@ -170,7 +172,7 @@ def _grid_table(grid: Grid, ranking: list[MethodSummary]) -> Table:
     table = Table(*grid.settings[0], "improvement")
     for summary in best + [s for s in ranking[_SHOWN:] if s.method == grid.reference]:
         values = map(str, grid.specs[summary.method].values())
-        table.add_row(*values, "defaults" if summary.method == grid.reference else _improvement(summary))
+        table.add_row(*values, "the first" if summary.method == grid.reference else _improvement(summary))
     return table
 
 
@@ -255,18 +257,24 @@ def chained_works(recipe: str, trainable: Trainable, work: Work, out: Output) ->
 
     runs = read_chain(recipe, trainable.method, trainable.trainer.settings)
     folder, start = Path(work.folder), ""
-    if any(run.is_given for run in runs) != bool(work.graphs):
+    if (is_given := any(run.is_given for run in runs)) != bool(work.graphs):
         raise UsageError(f"{recipe}: needs {'' if not work.graphs else 'no '}GRAPHS to train on")
+    if work.validation and not is_given:
+        raise UsageError(f"{recipe}: draws the graphs that it validates on; leave out --validation")
     if has_checkpoint(folder / runs[0].name) != work.resume:
         said = "leave out --resume to start" if work.resume else "give --resume to go on, or name another folder"
         raise UsageError(f"{folder}: holds {'no' if work.resume else 'the'} runs of this recipe; {said}")
+    graphs = {
+        run.name: split(work.graphs, work.validation, run.settings.seed, out) if run.is_given else ([], [])
+        for run in runs
+    }
     for number, run in enumerate(runs, start=1):
         own = folder / run.name
         out.note(f"run {number} of {len(runs)}, {run.name}, is in {own}")
         settings = replace(run.settings, start=start or run.settings.start, device=work.settings or "cpu")
-        graphs = split(work.graphs, work.validation, settings.seed, out) if run.is_given else ([], [])
+        training, validation = graphs[run.name]
         yield replace(
-            work, folder=str(own), settings=settings, graphs=graphs[0], validation=graphs[1], resume=has_checkpoint(own)
+            work, folder=str(own), settings=settings, graphs=training, validation=validation, resume=has_checkpoint(own)
         )
         start = str(own / WEIGHTS)
 
@@ -278,17 +286,19 @@ def resume_command(method: str, output: str, graphs: list[str], validation: list
     return shlex.join([*words, "--output", output, "--resume"])
 
 
-def leave(output: str, again: str) -> NoReturn:
+def leave(folder: str, again: str) -> NoReturn:
     """End an interrupted run, saying how to go on."""
-    complain(f"interrupted: {resume_hint(output, again)}")
+    complain(f"interrupted: {resume_hint(folder, again)}")
     raise typer.Exit(130)
 
 
-def resume_hint(output: str, again: str) -> str:
-    """Say how a run that was left goes on: with the command `again`, once there is a checkpoint."""
-    from ...policies.training.run_folder import has_checkpoint
+def resume_hint(folder: str, again: str) -> str:
+    """Say how a run that was left goes on: with `again`, once the folder, or one of a recipe, has a checkpoint."""
+    from ...policies.training.run_folder import CHECKPOINT, has_checkpoint
 
-    return f"what is done is kept in {output}; go on with: {again if has_checkpoint(output) else 'the same command'}"
+    if not (has_checkpoint(folder) or any(Path(folder).glob(f"*/{CHECKPOINT}"))):
+        again = f"the same command, with --output {shlex.quote(folder)}"
+    return f"what is done is kept in {folder}; go on with: {again}"
 
 
 def step_line(progress: Progress[Any], phases: int, trainer: PhasedTrainer[Any, Any]) -> str:
@@ -325,10 +335,15 @@ def report(method: str, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None
     """Print the validations of a finished run, and the next step with the weights; or one JSON document."""
     from rich.table import Table
 
-    from ...policies.training.run_folder import WEIGHTS, curve_of
+    from ...policies.training.run_folder import CURVE, WEIGHTS, curve_of
 
-    curve, columns = curve_of(trainer.folder), trainer.columns
-    weights = trainer.folder / WEIGHTS
+    columns, weights = trainer.columns, trainer.folder / WEIGHTS
+    curve = [line for line in curve_of(trainer.folder) if columns.keys() <= line.keys()]
+    if not (curve and weights.exists()):
+        lost = "has no line that is whole" if weights.exists() else "is gone"
+        raise FormatError(
+            f"{trainer.folder / CURVE if weights.exists() else weights}: {lost}, though the run is finished"
+        )
     best = min(curve, key=trainer.score)
     lines = {"first": curve[0], "best": best, "last": curve[-1]}
     if as_json:
@@ -343,8 +358,7 @@ def report(method: str, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None
         table.add_row(which, f"{line['step']:,}", *(f"{line[name]:.2f}" for name in columns))
     show(table, f"{trainer.place.step:,} steps in {trainer.place.seconds:,.0f} s: {title}")
     write("The best weights are kept. To use them:")
-    use = " ".join(filter(None, (f"--method {method}", trainer.use.format(trainer.network.parameters_))))
-    write(f"schedopt solve GRAPH {use} --weights {shlex.quote(str(weights))}")
+    write(f"schedopt solve GRAPH --method {method}{trainer.use} --weights {shlex.quote(str(weights))}")
 
 
 _OptionalPrecision = Literal["float32", "bfloat16"] | None
@@ -404,6 +418,7 @@ def network_command(method: str) -> Callable[..., None]:
         again = here if jobs is None or jobs < 2 else f"{here} --jobs {jobs}"
         if address is not None:
             again += f" --backend {backend} --address {shlex.quote(address)}"
+        stopped = partial(leave, folder, again)
         read = graphs_of(given["graphs"], out.note) if given["graphs"] else []
         others = graphs_of(validation, out.note) if validation else []
         with shared.workers_of(backend, address, jobs, lambda: resume_hint(folder, here)) as workers:
@@ -415,28 +430,29 @@ def network_command(method: str) -> Callable[..., None]:
                         f"--{twice} cannot be combined with --recipe, which sets it; change a copy of the recipe's file"
                     )
                 for work in chained_works(recipe, trainable, Work(folder, device, read, others, workers, resume), out):
-                    trainer = _trained(trainable, work, out, again)
+                    trainer = _trained(trainable, work, out, stopped)
             else:
-                changes = [*trainable.changes(given), *(setting or [])]
+                changes = trainable.changes(setting or [], given)
                 default = partial(trainable.trainer.recipe, method, given.get("task"), given.get("devices"))
                 settings = chosen_settings(folder, resume, trainable.trainer.settings, config, default, named, changes)
+                trainable.check(setting or [], settings.start)
                 training, validated = split(read, others, settings.seed, out)
                 work = Work(folder, settings, training, validated, workers, resume)
-                trainer = _trained(trainable, work, out, again)
+                trainer = _trained(trainable, work, out, stopped)
         report(method, trainer, json)
 
     return with_options(run, {"output": [graphs, *own]}, f"{METHODS[method].training}\n\n{trainable.help}")
 
 
-def _trained(trainable: Trainable, work: Work, out: Output, again: str) -> PhasedTrainer[Any, Any]:
-    """Run a trainer to the end, with a live line on a terminal and a line per epoch, or leave when interrupted."""
+def _trained(trainable: Trainable, work: Work, out: Output, stopped: Callable[[], NoReturn]) -> PhasedTrainer[Any, Any]:
+    """Run a trainer to the end, with a live line on a terminal and a line per epoch, or call what ends the command."""
     from ..progress import compiling, interruptible, progress_bar
 
     with interruptible(out, "a checkpoint") as interrupt:
         screen = Screen(partial(compiling, out), partial(progress_bar, out))
         trainer: PhasedTrainer[Any, Any] | None = trainable.trainer.prepared(work, screen, interrupt.is_set)
         if trainer is None:
-            leave(work.folder, again)
+            stopped()
         if trainer.is_finished:
             out.note(f"the run in {trainer.folder} is finished; nothing is left to do")
             return trainer
@@ -451,5 +467,5 @@ def _trained(trainable: Trainable, work: Work, out: Output, again: str) -> Phase
                 lambda what, done, total: bar(0, what=validation_line(trainer, what, done, total)),
             )
         if not is_done:
-            leave(work.folder, again)
+            stopped()
     return trainer

@@ -362,7 +362,7 @@ def _read_document(
 def _read_steps(steps: list[Any], tensors: dict[str, int], graph: CostGraph, path: str | Path) -> Schedule:
     ops = {name: op for op, name in enumerate(graph.op_names)}
     items, sources, targets = [], [], []
-    for number, step in enumerate(steps):
+    for number, step in enumerate(steps, start=1):
         match step:
             case {"op": str(name), "device": int(device)} if "tensor" not in step:
                 known, source, target = ops, device, device
@@ -392,7 +392,7 @@ def _read_claims(
     """Return what steps say beyond what runs where; if any has `frees`, the others free nothing."""
     has_frees = any("frees" in step for step in steps)
     claims = []
-    for number, step in enumerate(steps):
+    for number, step in enumerate(steps, start=1):
         where = f"{path}: step {number}"
         for remark in ("module", "line"):  # of an op at the time; lines move while the graph stays the same
             field_of(step, remark, str, where, "")
@@ -469,7 +469,7 @@ def read_addresses(
     if not isinstance(arenas, list) or not all(isinstance(arena, dict) for arena in arenas):
         raise FormatError(f"{path}: the field 'arenas' must have an object per device next to 'alignment'")
     made, workspace = [], []
-    for number, (step, item) in enumerate(zip(document["steps"], schedule.items.tolist(), strict=True)):
+    for number, (step, item) in enumerate(zip(document["steps"], schedule.items.tolist(), strict=True), start=1):
         where = f"{path}: step {number}"
         names = _made_by(graph, item)
         offsets = step.get("offsets", {})

@@ -141,7 +141,9 @@ class Replay:
         if self.problem.recompute and any(item < 0 or source or target for item, source, target in self.steps):
             raise ScheduleError(f"{graph.name}: a schedule with repeated ops runs ops alone, on device 0")
         for item, source, target in self.steps:
-            named = f"op {graph.op_label(item)}" if 0 <= item < ops else f"item {item}"
+            named = f"item {item}"
+            if -tensors <= item < ops:
+                named = f"op {graph.op_label(item)}" if item >= 0 else f"transfer of '{graph.tensor_name(~item)}'"
             if item >= ops or ~item >= tensors:
                 raise ScheduleError(f"{graph.name}: the schedule names {named}, which the graph does not have")
             if not (0 <= target < devices and 0 <= source < devices):
@@ -473,7 +475,7 @@ def _is_close(claimed: float, found: float) -> bool:
 def _check_claim(graph: CostGraph, number: int, item: int, claim: StepClaim, found: StepClaim) -> None:
     """Compare the claims on a step with the verifier's own values."""
     name = f"op {graph.op_label(item)}" if item >= 0 else f"transfer of '{graph.tensor_name(~item)}'"
-    where = f"{graph.name}: step {number}, {name}, "
+    where = f"{graph.name}: step {number + 1}, {name}, "
     for verb, claimed, real in (("starts", claim.start, found.start), ("ends", claim.end, found.end)):
         if claimed is not None and real is not None and not _is_close(claimed, real):
             raise ScheduleError(f"{where}{verb} at {real} us, but the schedule claims {claimed} us")
@@ -515,7 +517,8 @@ def _pieces(replay: Replay, addresses: Addresses) -> list[list[Piece]]:
         outputs = () if item >= replay.own_ops else replay.outputs[item] if item >= 0 else (~item,)
         made, given = [tensor for tensor in outputs if not replay.is_control[tensor]], addresses.made[step]
         if len(given) != len(made):
-            raise ScheduleError(f"{graph.name}: step {step} makes {len(made)} tensors, but {len(given)} have offsets")
+            count = f"step {step + 1} makes {len(made)} tensors"
+            raise ScheduleError(f"{graph.name}: {count}, but {len(given)} have offsets")
         offsets.update(zip(((step, tensor) for tensor in made), given, strict=True))
     pieces: list[list[Piece]] = [[] for _ in addresses.arenas]
     for holding in replay.holdings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,12 @@ from ..files.atomic import write_atomically
 from ..files.costgraph import structure_hash
 from ..files.schedule_json import FORMAT, add_offsets, address_fields, format_document, reserved_fields, steps_document
 from ..model.simulator import Simulation, input_peak, simulate
+from ..model.timeline import Timeline, timeline_of
 from ..problem.problem import Problem
 from ..problem.residents import first_home, model_of
 from ..problem.schedule import Addresses, Reserved, Schedule
 from ..search.plans import Plans
-from ..search.registry import method_of
+from ..search.registry import INPUT_METHOD, method_of
 from .explanation import explain, explain_makespan, layers_again, runs_again
 
 if TYPE_CHECKING:
@@ -39,11 +40,25 @@ CHANGED = "the order was changed for "
 
 def reference_value(problem: Problem, *, keeps_limits: bool = False) -> float:
     """Return the least value, as results have it, of the input order on one device, the first if they are equal."""
+    found = (value for excess, value, _ in _in_input_order(problem) if not (keeps_limits and excess))
+    return problem.shown(min(found, default=math.inf))
+
+
+def reference_timeline(problem: Problem) -> Timeline:
+    """Record the input order on one device, the best one for it."""
+    schedule = min(_in_input_order(problem), key=lambda found: found[1])[2]
+    return timeline_of(INPUT_METHOD, problem, schedule)
+
+
+def _in_input_order(problem: Problem) -> Iterator[tuple[float, float, Schedule]]:
+    """Yield by how much the input order on a device exceeds the limits, its value, and its schedule."""
     order = problem.graph.input_order
-    schedules = [Schedule.single_device(order)] if problem.machine.is_equal else Plans(problem).schedules_along(order)
-    costs, runs = (simulate(problem, schedule) for schedule in schedules), problem.graph.num_ops
-    found = (problem.fitness(one.peak_per_device.tolist(), problem.time_of(runs, one.runtime)) for one in costs)
-    return problem.shown(min((value for excess, value in found if not (keeps_limits and excess)), default=math.inf))
+    for schedule in (
+        [Schedule.single_device(order)] if problem.machine.is_equal else Plans(problem).schedules_along(order)
+    ):
+        cost = simulate(problem, schedule)
+        time = problem.time_of(problem.graph.num_ops, cost.runtime)
+        yield *problem.fitness(cost.peak_per_device.tolist(), time), schedule
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -251,7 +266,6 @@ class Result(PrintedTable):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the memory over the steps, on several devices a Gantt chart; in a notebook the chart shows itself."""
-        from ..model.timeline import timeline_of
         from .plots.draw import plot_schedule
 
         return plot_schedule(timeline_of(self.method, self.problem, self.schedule, self.addresses), ax)

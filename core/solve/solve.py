@@ -4,7 +4,7 @@ import math
 import time
 
 from ..base.arrays import IndexArray
-from ..base.errors import UsageError
+from ..base.errors import ScheduleError, UsageError
 from ..bounds.bounds import is_met, lower_bound, min_cut_bound
 from ..bounds.recompute_bounds import recompute_bound, why_infeasible
 from ..model.simulator import simulate
@@ -74,7 +74,10 @@ def _check_start(problem: Problem, initial: Schedule) -> None:
             f"{graph.name}: the schedule to start from runs op {graph.op_label(again[0])} again, which --recompute "
             "alone allows, on one device; start from a schedule that runs each op once"
         )
-    verify(problem, initial, enforce_limit=False)
+    try:
+        verify(problem, initial, enforce_limit=False)
+    except ScheduleError as error:
+        raise ScheduleError(f"the schedule to start from is none of {error}") from error
 
 
 def run(search: Search, spec: MethodSpec) -> None:
@@ -96,8 +99,10 @@ def _offer_fallback(search: Search, spec: MethodSpec) -> None:
     """Offer what takes least time instead of a method that had too little: a list schedule, or the input order."""
     problem = search.problem
     is_late = search.exhausted() or search.depends_on_time
-    why = "there was no time" if is_late else "the graph and its devices are too large"
-    why = f"{problem.graph.name}: {why} for {spec.name}"
+    why = f"{'there was no time' if is_late else 'the graph and its devices are too large'} for {spec.name}"
+    if search.evaluations:
+        why = f"every plan of {spec.name} needs a link that the devices lack"
+    why = f"{problem.graph.name}: {why}"
     if _is_listed(problem) and not search.interrupt.is_set():
         schedule = list_schedule(problem, search.interrupt.is_set)
         if schedule is not None:

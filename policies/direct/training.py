@@ -23,7 +23,7 @@ from ...core.search.parameters import Parameters, parameter
 from ...core.solvers.placements.list_schedulers import starting_orders
 from ...datasets.synthetic import SyntheticParameters
 from ..training.phases import PhasedTrainer, Validation, given_batches
-from ..training.run_folder import check_ready
+from ..training.run_folder import check_ready, check_timed
 from ..training.settings import TrainingSettings
 from ..training.trainable import Screen, Work
 from .keys import GUMBEL, Seen, drawn, seen, to_decode
@@ -117,13 +117,16 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     validated = tuple(columns)
     word, kinds = "improvement", "greedy/sample"
     title = "improvement over the rule that the network corrects, in percent"
-    use = "--task runtime --machine MACHINE"
     parameters: TrainingParameters
     network: DirectNetwork
 
     def __init__(self, folder: str | Path, parameters: TrainingParameters, cases: Sequence[Case], **given: Any) -> None:
         self.cases, self._held_out = tuple(cases), list[Case]()
         super().__init__(folder, parameters, **given)
+
+    @property
+    def use(self) -> str:  # noqa: D102 - see `PhasedTrainer`
+        return " --task runtime --machine MACHINE"
 
     @staticmethod
     def recipe(method: str, task: Any, devices: int | None) -> TrainingParameters:
@@ -133,6 +136,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     @classmethod
     def prepared(cls, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
         """See `PhasedTrainer`; the graphs are drawn."""
+        check_timed(work)
         check_ready(work)
         cases: list[Case] = []
         for case in make_cases(work.settings, 0, work.settings.training_graphs, work.graphs, work.jobs):

@@ -56,10 +56,9 @@ def searched_graph(search: Search, evaluations: int = EVALUATIONS, until: float 
     before = search.evaluations
     with search.part(evaluations=evaluations, until=until):
         (evolved,) = evolve(search, brkga.Parameters(), GeneDistribution())
-    if search.interrupt.is_set():
+    if search.interrupt.is_set() or search.best is None:  # no plan that it drew has the links it needs
         raise Cancelled
     population = evolved.priced()
-    assert search.best is not None
     graph = search.problem.graph
     pointers, consumers = graph.consumers
     tensors = np.repeat(np.arange(graph.num_tensors), np.diff(pointers))

@@ -25,7 +25,9 @@ from ...datasets.recipe import Recipe
 from ...datasets.synthetic import SyntheticParameters, synthetic_graph
 from ..networks.network import PolicyNetwork
 from ..training.phases import PhasedTrainer, Validation, given_batches
+from ..training.run_folder import check_timed
 from ..training.settings import TrainingSettings
+from ..training.trainable import Screen, Work
 from .actions import ActionParameters, Kind, Taken
 from .features import EVALUATIONS
 from .network import BaselineNetwork, RegalNetwork, RegalNetworkParameters, multigraph_batch
@@ -147,7 +149,6 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         "improvement over brkga with {0.validation_evaluations:,} evaluations by three kinds of actions, "
         "and graphs no worse, in percent"
     )
-    use = "--task {0.task} --devices {0.devices}"
     parameters: TrainingParameters
     network: RegalNetwork
 
@@ -156,7 +157,18 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         self.baseline = BaselineNetwork(self.network.parameters_)
         return {"baseline": self.baseline}
 
+    @property
+    def use(self) -> str:  # noqa: D102 - see `PhasedTrainer`
+        return f" --task {self.network.parameters_.task} --devices {self.network.parameters_.devices}"
+
     recipe = staticmethod(recipe)
+
+    @classmethod
+    def prepared(cls, work: Work, screen: Screen, must_stop: Callable[[], bool]) -> PhasedTrainer[Any, Any] | None:
+        """See `PhasedTrainer`."""
+        if work.settings.network.task == "runtime":
+            check_timed(work)
+        return super().prepared(work, screen, must_stop)
 
     def line(self, line: dict[str, float]) -> str:
         """See `PhasedTrainer`."""

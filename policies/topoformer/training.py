@@ -168,7 +168,7 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
     }
     validated = tuple(columns)
     word, kinds, number = "gap", "greedy/sample/beam", "{:.2f}"
-    title, use = "gaps to the search, in percent", ""
+    title = "gaps to the search, in percent"
     parameters: TrainingParameters
     network: Network
 
@@ -194,6 +194,11 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
         """See `PhasedTrainer`; the rollout is not trained."""
         self.rollout = copy.deepcopy(self.network).requires_grad_(False)
         return {"rollout": self.rollout}
+
+    @property
+    def use(self) -> str:
+        """See `PhasedTrainer`; without a priority per op there is no beam from both ends."""
+        return "" if self.network.parameters_.decoder == "priorities" else ":decode=beam"
 
     @staticmethod
     def recipe(method: str, task: Any, devices: int | None) -> TrainingParameters:
@@ -284,8 +289,9 @@ class Trainer(PhasedTrainer[Phase, list[Example]]):
                 if not policy.is_finite():
                     raise self._broken("network's output")
                 found = (policy.greedy(), policy.sample(16, rng), policy.beam(16))
+            held = int(example.encoded.graph.persistent.sum())
             for name, decoded in zip(self.validated, found, strict=True):
-                gaps[name].append(gap_percent(int(decoded[0].peaks.min()), example.peak or 0))
+                gaps[name].append(gap_percent(int(decoded[0].peaks.min()) + held, (example.peak or 0) + held))
             yield "done", number, len(self._examples)
         return {name: float(np.mean(values)) for name, values in gaps.items()}
 

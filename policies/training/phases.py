@@ -59,7 +59,6 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     kinds: ClassVar[str]  # of what it is, in a line of the curve
     number: ClassVar[str] = "{:+.2f}"
     title: ClassVar[str]  # what the numbers of a report are; may name settings
-    use: ClassVar[str]  # options of `schedopt solve` that the weights are for, by parameters of the network
     same: ClassVar[tuple[str, ...]] = ()  # parameters of a network to start from that must be as the settings say
     kind: ClassVar[type[PolicyNetwork]]  # of the network
 
@@ -143,6 +142,11 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     def line(self, line: dict[str, float]) -> str:
         """Write the validation in a line of the curve."""
         return f"{self.word} {self.kinds} {self.said(line)}"
+
+    @property
+    @abstractmethod
+    def use(self) -> str:
+        """What follows the method in the command of `schedopt solve` that the weights are for."""
 
     @abstractmethod
     def _batches(self, phase: Phase) -> Generator[Batch, None, None]:

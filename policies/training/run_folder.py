@@ -167,6 +167,13 @@ def check_ready(work: Any) -> None:
     make_folder(work.folder)
 
 
+def check_timed(work: Any) -> None:
+    """Raise UsageError if a given graph of a `Work` has no runtimes, of which every schedule takes as long."""
+    for graph in work.graphs + work.validation:
+        if not graph.runtime.any():
+            raise UsageError(f"graph {graph.name}: every op has runtime 0, so all makespans are 0; leave it out")
+
+
 def open_folder(folder: Path, parameters: TrainingSettings, place: Place) -> None:
     """Make the folder, write the config, and drop the lines that a killed run wrote after its last checkpoint."""
     make_folder(folder)

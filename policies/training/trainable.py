@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...core.base.errors import UsageError
 from ...core.search.registry import METHODS
 
 if TYPE_CHECKING:
@@ -79,10 +80,18 @@ class Trainable:
         """Its trainer, a kind of `PhasedTrainer`: `Trainer` of the module that the registry names."""
         return import_module(METHODS[self.method].trainer).Trainer
 
-    def changes(self, options: dict[str, Any]) -> list[str]:
-        """Return the settings that the options stand for, as `network.task=memory`."""
-        given = {setting: options[name] for name, setting in self.options.items()} | self.fixed
-        return [f"{setting}={value}" for setting, value in given.items() if value is not None]
+    def changes(self, given: list[str], options: dict[str, Any]) -> list[str]:
+        """Return settings as `network.task=memory`: those of the method, those given, and those of options."""
+        made = self.fixed | {setting: options[name] for name, setting in self.options.items()}
+        return [*given, *(f"{setting}={value}" for setting, value in made.items() if value is not None)]
+
+    def check(self, given: list[str], start: str) -> None:
+        """Raise UsageError if a given setting is one of the method, or of the network of the weights to start from."""
+        for name in (setting.partition("=")[0].strip() for setting in given):
+            if name in self.fixed:
+                raise UsageError(f"--set {name}: is {self.fixed[name]} for schedopt train {self.method}")
+            if start and name.startswith("network.") and name.removeprefix("network.") not in self.trainer.same:
+                raise UsageError(f"--set {name}: is decided by the weights to start from, {start}")
 
 
 def trainable_of(method: str) -> Trainable:

@@ -32,7 +32,7 @@ _MUCH_LARGER = 2.0
 _HALF = 0.36
 _WIDTH = 11.0
 _LETTERS_PER_INCH = 16
-_MOST_BARS = 3000
+_MOST_BARS, _EDGED = 3000, 0.003
 _MOST_NAMED = 400
 
 
@@ -243,7 +243,8 @@ def draw_arena(axes: Axes, timeline: Timeline, device: int = 0) -> list[Patch | 
         live[box.first] += box.size
         live[box.end] -= box.size
     alive = np.cumsum(live)[:-1] / unit
-    (line,) = axes.step(np.arange(steps) + 0.5, alive, where="post", color="black", lw=0.9, zorder=4)
+    ends = np.arange(steps + 1) + 0.5
+    (line,) = axes.step(ends, np.append(alive, alive[-1]), where="post", color="black", lw=0.9, zorder=4)
     line.set_label("bytes alive")
     bound = axes.axhline(arena.bound / unit, color=PEAK, linestyle=":", zorder=3, label="bound of this order")
     finish(axes, steps, 1.02 * arena.size / unit, f"address, {unit_name}")
@@ -324,8 +325,8 @@ def _draw_devices(axes: Axes, timeline: Timeline, clock: Clock, end: float) -> N
         in_row, below = (device - _HALF, 2 * _HALF), (device + _HALF, 0.1)
         ops = np.flatnonzero((schedule.items >= 0) & (schedule.targets == device))
         bars = _merged(clock.start[ops], clock.end[ops], end / _MOST_BARS)
-        edge = {"edgecolor": "white", "linewidth": 0.5} if len(bars) <= _MOST_NAMED else {"linewidth": 0}
-        axes.broken_barh(bars, in_row, facecolors=color_of(device), **edge)
+        edges = [0.5 * (width > end * _EDGED) for _, width in bars]  # an edge would hide a bar no wider than itself
+        axes.broken_barh(bars, in_row, facecolors=color_of(device), edgecolor="white", linewidth=edges)
         if len(ops) <= _MOST_NAMED:
             _write_names(axes, timeline, clock, ops.tolist(), device, end)
         busy = np.flatnonzero((schedule.items < 0) & timeline.involves(device) & takes_time)

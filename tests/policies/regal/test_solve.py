@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 from models.networks import write_regal_weights, write_weights
-from schedopt import FormatError, Problem, Search, UsageError
+from models.small_graphs import sketch
+from schedopt import Device, FormatError, Machine, Problem, Search, UsageError
 from schedopt.core.kernels.placements import random_keys
 from schedopt.core.model.simulator import simulate
 from schedopt.core.model.verifier import verify
@@ -291,6 +292,16 @@ def test_the_features_take_half_of_the_time_at_most(priced, monkeypatch):
     regal.solve(search, regal.Parameters())
     assert priced == [*FEATURES[:2], (100, False), (80, True)]
     assert (search.notes, search.timed_out) == ([], True)
+
+
+@pytest.mark.parametrize("method", ["brkga", *METHODS])
+def test_plans_that_all_need_a_link_that_devices_lack_give_way_to_another(method):
+    chain = sketch(";".join(f"op{op}: {f'op{op - 1}' * (op > 0)} -> 8 us=3" for op in range(40)))
+    machine = Machine((Device("a"), Device("b", speed=0.5)), bandwidth=0.0)
+    result = solve(Problem(chain, "runtime", machine=machine), parse_method(method), evaluations=100)
+    why = f"every plan of {method} needs a link that the devices lack"
+    assert result.notes[0] == f"graph: {why}; this is a list schedule"
+    assert result.value == 120.0
 
 
 def test_a_note_says_that_time_ended_before_the_network_ran(monkeypatch):

@@ -125,9 +125,7 @@ def grid_search(
     if json:
         write_json({"method": grid.method, "task": task, **document[task]}, indent=1)
     else:
-        show(
-            _grid_table(grid, ranking), f"{grid.method}: improvement over {grid.reference}, {ranking[0].graphs} graphs"
-        )
+        show(_grid_table(grid, ranking), f"improvement over {grid.reference}, {ranking[0].graphs} graphs")
         if confirmed is not None:
             show(f"the first on {confirmed.graphs} held-out graphs: {_improvement(confirmed)}")
     if output is not None:
@@ -340,10 +338,8 @@ def report(method: str, trainer: PhasedTrainer[Any, Any], as_json: bool) -> None
     columns, weights = trainer.columns, trainer.folder / WEIGHTS
     curve = [line for line in curve_of(trainer.folder) if columns.keys() <= line.keys()]
     if not (curve and weights.exists()):
-        lost = "has no line that is whole" if weights.exists() else "is gone"
-        raise FormatError(
-            f"{trainer.folder / CURVE if weights.exists() else weights}: {lost}, though the run is finished"
-        )
+        lost = trainer.folder / CURVE if weights.exists() else weights
+        raise FormatError(f"{lost}: is gone or damaged, though the run is finished")
     best = min(curve, key=trainer.score)
     lines = {"first": curve[0], "best": best, "last": curve[-1]}
     if as_json:

@@ -1,12 +1,14 @@
 """The bar: drawn on a terminal alone, on standard error, with what is done, its share, and any text as it is."""
 
 import io
+import os
 import re
+import signal
 
 import pytest
 from rich.console import Console
 from schedopt.cli.console import Output
-from schedopt.cli.progress import LiveLine, progress_bar
+from schedopt.cli.progress import LiveLine, interruptible, progress_bar
 
 
 @pytest.fixture
@@ -60,3 +62,13 @@ def test_a_live_line_says_what_has_room_and_never_takes_a_second_line(out):
     assert any(line.endswith("a [b] shorter") for line in lines)
     assert any(line.endswith("c…") for line in lines)
     assert max(map(len, lines)) < 100
+
+
+def test_ctrl_c_amid_a_write_to_the_same_stream_is_heeded(out, monkeypatch):
+    def amid(text):
+        raise RuntimeError("reentrant call")
+
+    monkeypatch.setattr(out, "note", amid)
+    with interruptible(out, "a checkpoint") as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.wait(5)

@@ -45,6 +45,9 @@ def test_the_table_and_everything_it_writes(run, trade, tmp_path):
     done = run("pareto", trade, *QUICK, "-o", targets["json"], "--plot", targets["html"], "--json")
     assert json.loads(done.stdout)["points"] == json.loads(targets["json"].read_text())["points"]
     assert "<svg" in targets["html"].read_text()
+    (schedules / "3.json").touch()
+    done = run("pareto", trade, *QUICK, "--schedules", schedules)
+    assert f"wrote 2 schedules to {schedules}, in which 1 more .json are none of this front" in done.stderr
     assert run("pareto", trade, *QUICK, "--plot", targets["png"], "--quiet").stderr == ""
     assert targets["png"].read_bytes().startswith(b"\x89PNG")
 

@@ -206,7 +206,7 @@ def test_on_equal_devices_a_file_lists_the_homes_of_all_residents_or_of_shared_o
     assert verified([*homes, sent, *ops], machine=machine) == [816, 400]
     with pytest.raises(ScheduleError, match="home of 'w1', one of 2 resident tensors"):
         verified([homes[0], *ops], machine=machine)
-    with pytest.raises(UnknownNameError, match="step 0 names the op 'w0'"):
+    with pytest.raises(UnknownNameError, match="step 1 names the op 'w0'"):
         verified([*homes, sent, *ops], devices=2)
 
 

@@ -97,7 +97,7 @@ def changed(addresses, step, offset):
         (lambda a: replace(a, arenas=(Arena(30, 28),)), "has 30 bytes, which is no multiple of the alignment of 4"),
         (lambda a: replace(a, arenas=()), "addresses for 0 devices and 4 steps, but 1 and 4 are needed"),
         (lambda a: replace(a, made=a.made[:3]), "addresses for 1 devices and 3 steps"),
-        (lambda a: replace(a, made=((), *a.made[1:])), "step 0 makes 1 tensors, but 0 have offsets"),
+        (lambda a: replace(a, made=((), *a.made[1:])), "step 1 makes 1 tensors, but 0 have offsets"),
     ],
 )
 def test_each_way_to_be_wrong(solved, change, message):
@@ -125,7 +125,7 @@ def test_a_weight_lies_outside_of_the_arena():
     schedule = Schedule.from_steps([2, 0, ~0, 1], [0, 0, 0, 1], [0, 0, 1, 1])
     right = Addresses(64, (Arena(64, 64), Arena(128, 128)), ((), (0,), (0,), (64,)), np.zeros(4, np.int64))
     verify_addresses(problem, schedule, right)
-    with pytest.raises(ScheduleError, match="step 0 makes 0 tensors, but 1 have offsets"):
+    with pytest.raises(ScheduleError, match="step 1 makes 0 tensors, but 1 have offsets"):
         verify_addresses(problem, schedule, replace(right, made=((64,), *right.made[1:])))
 
 

@@ -85,7 +85,7 @@ def test_each_broken_rule_is_named(change, message):
         (put(3, B, 2, 2), "devices outside 0 to 1"),
         (remove(1), "transfers are not those"),
         (add(A1, 0, 1), "transfers are not those"),
-        (swap(5, 6), "step 5 runs before its inputs"),
+        (swap(5, 6), "step 6 runs before its inputs"),
     ],
 )
 def test_the_simulator_refuses_what_it_cannot_price(change, message):
@@ -129,13 +129,13 @@ def test_claims_of_steps_that_hold():
 @pytest.mark.parametrize(
     ("step", "claim", "message"),
     [
-        (0, {"start": 1.0}, "step 0, op 'a', starts at 0.0 us, but the schedule claims 1.0 us"),
-        (0, {"end": 9.0}, "step 0, op 'a', ends at 1.0 us, but the schedule claims 9.0 us"),
-        (2, {"size": 4}, "step 2, transfer of 'a:1', sends 6 bytes, but the schedule claims 4"),
-        (3, {"size": 0}, "step 3, op 'b', sends no bytes"),
-        (3, {"freed": frozenset({0})}, "step 3, op 'b', frees 'b:0', but the schedule claims otherwise"),
-        (4, {"freed": frozenset({3})}, "step 4, transfer of 'b:control', does not free 'b:control'"),
-        (1, {"freed": frozenset({0})}, "step 1, transfer of 'a:0', does not free 'a:0'"),
+        (0, {"start": 1.0}, "step 1, op 'a', starts at 0.0 us, but the schedule claims 1.0 us"),
+        (0, {"end": 9.0}, "step 1, op 'a', ends at 1.0 us, but the schedule claims 9.0 us"),
+        (2, {"size": 4}, "step 3, transfer of 'a:1', sends 6 bytes, but the schedule claims 4"),
+        (3, {"size": 0}, "step 4, op 'b', sends no bytes"),
+        (3, {"freed": frozenset({0})}, "step 4, op 'b', frees 'b:0', but the schedule claims otherwise"),
+        (4, {"freed": frozenset({3})}, "step 5, transfer of 'b:control', does not free 'b:control'"),
+        (1, {"freed": frozenset({0})}, "step 2, transfer of 'a:0', does not free 'a:0'"),
     ],
 )
 def test_claims_of_steps_that_do_not_hold(step, claim, message):

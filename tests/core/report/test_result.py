@@ -9,8 +9,9 @@ import pytest
 import schedopt
 from matplotlib.figure import Figure
 from models.small_graphs import training_step
+from schedopt import Device, Machine, Problem
 from schedopt.cli.main import app
-from schedopt.core.report.result import _added
+from schedopt.core.report.result import _added, reference_timeline
 from typer.testing import CliRunner
 
 
@@ -122,3 +123,11 @@ def test_an_added_time_that_is_rounding_is_none():
     result = schedopt.solve(training_step(3))
     assert _added(result, 1e-15) == "none"
     assert _added(result, 2.0) == "+14.29%, 2 us"
+
+
+def test_the_input_order_of_a_picture_is_on_the_devices_that_there_are(diamond):
+    machine = Machine((Device("slow", speed=0.5), Device("fast")), bandwidth=1e9)
+    timeline = reference_timeline(Problem(diamond, "runtime", machine=machine))
+    assert timeline.label == "input"
+    assert set(timeline.schedule.targets.tolist()) == {1}
+    assert timeline.simulation.runtime == diamond.runtime.sum()

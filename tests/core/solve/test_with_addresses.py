@@ -120,10 +120,10 @@ def test_the_file_holds_them_and_is_checked(tmp_path, diamond):
         (lambda d: d["arenas"][0].pop("bytes"), "arena of device 0: its 'bytes' .* is missing"),
         (lambda d: d["arenas"][0].update(bytes=10**6), "status is optimal if its bytes equal the bound"),
         (lambda d: d["arenas"][0].update(status="good"), "status is optimal if .* not 'good'"),
-        (lambda d: d["steps"][0].pop("offsets"), "step 0 must have an offset per result: 'source:0'"),
-        (lambda d: d["steps"][0].update(offsets={"source:0": -1}), "step 0: an offset must be a whole number"),
-        (lambda d: d["steps"][0].update(offsets={"source:0": True}), "step 0: an offset .* is not True"),
-        (lambda d: d["steps"][0].update(offsets=[1]), "step 0 must have an offset per result"),
+        (lambda d: d["steps"][0].pop("offsets"), "step 1 must have an offset per result: 'source:0'"),
+        (lambda d: d["steps"][0].update(offsets={"source:0": -1}), "step 1: an offset must be a whole number"),
+        (lambda d: d["steps"][0].update(offsets={"source:0": True}), "step 1: an offset .* is not True"),
+        (lambda d: d["steps"][0].update(offsets=[1]), "step 1 must have an offset per result"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path, diamond, change, message):

@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from models.train_commands import refused
 from schedopt.policies.networks.shipped import WEIGHTS
 from schedopt.policies.regal.training import TrainingParameters
 from schedopt.policies.training import settings as chains
@@ -90,13 +91,18 @@ def test_a_recipe_goes_on_where_it_stopped(run, tmp_path, monkeypatch):
     assert run(*words, "--quiet").exit_code == 0
     monkeypatch.undo()
     first = (tmp_path / "run" / "imitation" / CHECKPOINT).read_bytes()
-    refused = run(*words)
-    assert (refused.exit_code, "give --resume to go on" in refused.stderr) == (2, True)
+    refused(run(*words), "give --resume to go on")
     result = run(*words, "--resume")
     assert result.exit_code == 0, result.stderr
     assert result.stderr.count("nothing is left to do") == 1
     assert (tmp_path / "run" / "imitation" / CHECKPOINT).read_bytes() == first
     assert (tmp_path / "run" / "large" / CHECKPOINT).exists()
+
+
+def test_a_recipe_that_draws_its_graphs_refuses_others_to_validate_on(run, tmp_path, diamond_file):
+    words = ["train", "topoformer", "--recipe", write(tmp_path, toy(FIRST)), "--output", tmp_path / "run"]
+    refused(run(*words, "--validation", diamond_file), "draws the graphs that it validates on; leave out --validation")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

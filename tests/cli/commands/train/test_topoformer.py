@@ -36,6 +36,16 @@ def test_ctrl_c_during_the_search_for_orders_keeps_them(runs, config, run, tmp_p
     command = ["train", "topoformer", graphs, "--output", tmp_path, "--config", config, "--quiet"]
     result = run(*command)
     assert (result.exit_code, result.stdout) == (130, "")
-    assert "go on with: the same command" in result.stderr
+    assert result.stderr.endswith(f"go on with: the same command, with --output {tmp_path}\n")
     assert run(*command).exit_code == 0
     assert len(searched) == len(set(searched)) == 12
+
+
+@pytest.mark.slow
+def test_the_command_for_weights_without_priorities_decodes_them_by_beam(config, run, tmp_path, diamond_file):
+    options = ["--config", config, "--set", "network.decoder=autoregressive", "--quiet"]
+    result = run("train", "topoformer", "--output", tmp_path / "run", *options)
+    assert result.exit_code == 0, result.stderr
+    words = result.stdout.splitlines()[-1].replace("GRAPH", str(diamond_file)).split()
+    assert words[4] == "topoformer:decode=beam"
+    assert run(*words[1:]).exit_code == 0

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -238,6 +239,7 @@ def config(runs):
 @pytest.mark.slow
 def test_options_win_over_the_file_and_gas_has_an_lstm(config, run, tmp_path):
     options = ["--task", "memory", "--devices", 3, "--seed", 4, "--set", "phases.1.epochs=1"]
+    options += ["--set", "network.task=runtime"]
     result = run("train", "gas", "--output", tmp_path, "--config", config, "--quiet", "--json", *options)
     assert (result.exit_code, result.stderr) == (0, "")
     settings = read_checkpoint(tmp_path, TrainingParameters).parameters
@@ -248,3 +250,25 @@ def test_options_win_over_the_file_and_gas_has_an_lstm(config, run, tmp_path):
     result = run("train", "gas", "--output", tmp_path, "--resume")
     assert result.stdout.splitlines()[-1].startswith("schedopt solve GRAPH --method gas --task memory --devices 3 ")
     refused(run("train", "regal", "--output", tmp_path, "--resume"), "is of a run with another network.encoder")
+
+
+def test_what_the_method_or_the_weights_decide_cannot_be_set(config, run, tmp_path):
+    words = ["train", "regal", "--output", tmp_path / "run", "--config", config, "--set"]
+    refused(run(*words, "network.encoder=lstm"), "--set network.encoder: is gnn for schedopt train regal")
+    refused(
+        run(*words, "network.width=9", "--start", "regal-runtime"), "--set network.width: is decided by the weights"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("method", ["regal", "direct"])
+def test_graphs_without_runtimes_teach_no_makespan(method, runs, run, tmp_path):
+    words = ["train", method, runs.folders("topoformer")[0], "--output", tmp_path / "run", "--config"]
+    refused(run(*words, runs.config(method)), "every op has runtime 0, so all makespans are 0; leave it out")
+
+
+@pytest.mark.parametrize("file", [CURVE, WEIGHTS])
+def test_a_finished_run_that_lost_a_file_says_so(file, runs, run, tmp_path):
+    shutil.copytree(runs.whole("direct")[0], tmp_path / "run")
+    (tmp_path / "run" / file).unlink()
+    refused(run("train", "direct", "--output", tmp_path / "run", "--resume"), f"{file}: is gone or damaged, though")

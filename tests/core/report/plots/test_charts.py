@@ -13,7 +13,7 @@ from models.timelines import random_timeline
 from schedopt import GraphBuilder, Problem, Schedule
 from schedopt.core.base.units import format_bytes
 from schedopt.core.model.timeline import input_timeline, timeline_of
-from schedopt.core.report.plots.charts import gantt_figure, memory_figure
+from schedopt.core.report.plots.charts import arena_figure, gantt_figure, memory_figure
 from schedopt.core.report.plots.comparison_charts import best_ratios, draw_comparison
 from schedopt.core.report.plots.draw import draw
 from schedopt.core.report.plots.figures import byte_unit, color_of, time_unit
@@ -180,6 +180,19 @@ def test_a_schedule_much_shorter_than_another_has_an_axis_of_its_own():
     assert axes[2].get_xlim()[1] == short.simulation.runtime / 1000
     assert axes[3].get_xlabel().endswith("(another scale than above)")
     assert axes[1].get_xlabel() == "time, ms"
+
+
+def test_edges_hide_no_bar_that_is_no_wider():
+    graph = sketch("long -> us=10000; short: !long -> us=20; last: !short -> us=9980")
+    bars, *_ = gantt_figure([input_timeline(graph)]).axes[0].collections
+    assert bars.get_linewidths() == [0.5, 0.0, 0.5]
+
+
+def test_bytes_alive_are_drawn_to_the_end_of_the_last_step():
+    result = schedopt.solve(wide_graph(), addresses=True)
+    timeline = timeline_of("wide", result.problem, result.schedule, result.addresses)
+    (line,) = (line for line in arena_figure([timeline]).axes[0].lines if line.get_label() == "bytes alive")
+    assert line.get_xdata().tolist() == [step + 0.5 for step in range(9)]
 
 
 def test_schedules_of_about_one_length_share_the_axis():

@@ -29,8 +29,8 @@ ROOMS = [
 """The rooms of core, from the ground up."""
 MOST_LINES = {
     **{"base": 985, "graph": 850, "problem": 1200, "kernels": 6780, "model": 1540, "bounds": 1235, "addresses": 445},
-    **{"files": 2005, "search": 1820, "solvers": 4910, "report": 2540, "solve": 575, "experiments": 1625},
-    **{"programs": 11445, "api": 2205, "__init__.py": 1, "cli": 3635, "datasets": 1250, "policies": 4895},
+    **{"files": 2005, "search": 1820, "solvers": 4910, "report": 2555, "solve": 580, "experiments": 1625},
+    **{"programs": 11445, "api": 2205, "__init__.py": 1, "cli": 3660, "datasets": 1250, "policies": 4940},
 }
 """Of each room; who needs more changes it here, on purpose."""
 CROWDED = {"core/programs/pytorch": 16, "cli/commands": 18}

@@ -91,7 +91,8 @@ def walk(page, folder, languages=("console", "python"), run=run):
             for command, shown in sessions(text):
                 done = run(command, folder)
                 assert done.returncode == 0, f"{command}\n{done.stderr}"
-                assert without_times(done.stdout.splitlines()) == without_times(shown), command
+                lines = without_times(done.stdout.splitlines())
+                assert lines == without_times(shown), f"{command}\n{lines}\n{done.stderr}"
         elif language == "python":
             if saved := SAVED.match(text):
                 (folder / saved[1]).write_text(f"{text}\n")

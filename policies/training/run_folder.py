@@ -178,8 +178,9 @@ def open_folder(folder: Path, parameters: TrainingSettings, place: Place) -> Non
     """Make the folder, write the config, and drop the lines that a killed run wrote after its last checkpoint."""
     make_folder(folder)
     try:
-        for unfinished in folder.glob(".*.safetensors.*"):
-            unfinished.unlink()
+        for name in (CHECKPOINT, WEIGHTS, CONFIG, CURVE):
+            for unfinished in folder.glob(f".{name}.*"):
+                unfinished.unlink()
     except OSError as error:
         raise FormatError(f"{folder}: cannot be written to: {error.strerror or error}") from error
     write_yaml(folder / CONFIG, plain(parameters))

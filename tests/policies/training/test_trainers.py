@@ -143,7 +143,7 @@ def test_learning_rates_decay_per_epoch_of_each_phase(method, tmp_path):
 
 
 def test_what_a_kill_left_half_written_is_removed(method, tmp_path):
-    for name in (CHECKPOINT, WEIGHTS):
+    for name in (CHECKPOINT, WEIGHTS, CONFIG, CURVE):
         (tmp_path / f".{name}.ab12").write_bytes(b"half")
     method.trainer(tmp_path).run(must_stop=lambda: True)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -248,7 +248,7 @@ def phase_table(shares: MemoryShares) -> Table:
     memory = bytes_alike(peak.memory for peak in shares.phases)
     for peak in shares.phases:
         runs = f"{peak.runs} ({peak.source})" if peak.source else peak.runs
-        table.add_row(peak.phase, memory(peak.memory), f"{peak.step + 1:,}", escape(runs))
+        table.add_row(peak.phase, memory(peak.memory), f"{peak.step:,}", escape(runs))
     return table
 
 

@@ -38,7 +38,7 @@ def check(
         if json:
             write_json({"schedule": schedule, "valid": False, "broken_rule": str(error)})
             raise typer.Exit(1) from error
-        raise ScheduleError(f"{schedule}: not a schedule of {error}") from error
+        raise ScheduleError(f"{schedule}: {error}") from error
     problem, facts = loaded.problem, {"peak_memory_per_device": totals.peak_per_device, "runtime_us": totals.runtime}
     peak = f"peak {format_bytes(totals.peak)} ({totals.peak:,} bytes)"
     if problem.counts_shares:

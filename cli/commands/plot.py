@@ -17,8 +17,8 @@ from ..console import Output, tell, write_json
 from ..options import MACHINE, OP_TIMES, SCHEDULE_HELP, ForceFlag, GraphArgument, JsonFlag, QuietFlag, output_option
 
 if TYPE_CHECKING:
+    from ...core.files.schedule_json import LoadedSchedule
     from ...core.graph.graph import CostGraph
-    from ...core.model.timeline import Timeline
     from ...core.problem.machine import Machine
 
 
@@ -48,9 +48,11 @@ def plot(
     """Draw schedules: memory by tensor with its peak, several orders over each other, devices and transfers."""
     from ...core.files.atomic import check_apart, write_atomically
     from ...core.files.costgraph import graph_name
-    from ...core.model.timeline import beside_weights
+    from ...core.model.timeline import beside_weights, timeline_of
+    from ...core.problem.problem import Problem
     from ...core.programs.importers import is_model, kind_of, read_any
     from ...core.report.plots.draw import check_target, draw
+    from ...core.report.result import reference_timeline
 
     out = Output(quiet)
     target = output or f"{graph_name(graph) or INPUT}.png"
@@ -66,8 +68,12 @@ def plot(
     stems = {path: path if path == INPUT else Path(path).stem for path in schedules or [INPUT]}
     shared = Counter(stems.values())
     labels = {path: stem if shared[stem] == 1 else path for path, stem in stems.items()}
+    plans = {path: _replayed(path, read, force, on) for path in labels if path != INPUT}
+    problem = next((plan.problem for plan in plans.values()), None) or Problem(read, "runtime", machine=on)
     timelines = [
-        snapshot if snapshot and path == INPUT else _read_timeline(path, label, read, force, on)
+        timeline_of(label, plan.problem, plan.schedule, plan.addresses)
+        if (plan := plans.get(path))
+        else snapshot or reference_timeline(problem)
         for path, label in labels.items()
     ]
     if without_weights:
@@ -95,18 +101,12 @@ def plot(
     out.note(f"wrote {target}")
 
 
-def _read_timeline(path: str, label: str, graph: CostGraph, force: bool, machine: Machine | None) -> Timeline:
+def _replayed(path: str, graph: CostGraph, force: bool, machine: Machine | None) -> LoadedSchedule:
     from ...core.files.schedule_json import read_schedule
-    from ...core.model.timeline import timeline_of
-    from ...core.problem.problem import Problem
-    from ...core.problem.residents import model_of
-    from ...core.report.result import reference_timeline
 
-    if path == INPUT:
-        return reference_timeline(Problem(model_of(graph), "runtime", machine=machine))
     loaded = read_schedule(path, graph, force=force, machine=machine)
     try:
         loaded.verify(enforce_limit=False)
     except ScheduleError as error:
         raise ScheduleError(f"{path}: not a schedule of {error}") from error
-    return timeline_of(label, loaded.problem, loaded.schedule, loaded.addresses)
+    return loaded

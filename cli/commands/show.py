@@ -169,7 +169,7 @@ def _show_peak(graph_path: str, schedule_path: str, out: Any, top: int, json: bo
         write_json({**dataclasses.asdict(peak), **(dataclasses.asdict(shares) if shares else {}), **arenas})
         return
     names = [one_line(device.name) for device in loaded.problem.machine.devices]
-    where = f"{names[peak.device]} at step {peak.step + 1:,} of {len(loaded.schedule):,}"
+    where = f"{names[peak.device]} at step {peak.step:,} of {len(loaded.schedule):,}"
     source = one_line(f"{peak.runs} ({peak.source})" if peak.source else peak.runs)
     print_table(peak_table(peak, top), f"peak {format_bytes(peak.memory)} on {where}, running {source}")
     for device, arena in enumerate(loaded.addresses.arenas if loaded.addresses else ()):

@@ -170,7 +170,7 @@ def _grid_table(grid: Grid, ranking: list[MethodSummary]) -> Table:
     table = Table(*grid.settings[0], "improvement")
     for summary in best + [s for s in ranking[_SHOWN:] if s.method == grid.reference]:
         values = map(str, grid.specs[summary.method].values())
-        table.add_row(*values, "the first" if summary.method == grid.reference else _improvement(summary))
+        table.add_row(*values, "reference" if summary.method == grid.reference else _improvement(summary))
     return table
 
 
@@ -262,39 +262,32 @@ def chained_works(recipe: str, trainable: Trainable, work: Work, out: Output) ->
     if has_checkpoint(folder / runs[0].name) != work.resume:
         said = "leave out --resume to start" if work.resume else "give --resume to go on, or name another folder"
         raise UsageError(f"{folder}: holds {'no' if work.resume else 'the'} runs of this recipe; {said}")
-    graphs = {
-        run.name: split(work.graphs, work.validation, run.settings.seed, out) if run.is_given else ([], [])
-        for run in runs
-    }
-    for number, run in enumerate(runs, start=1):
+    parts = [split(work.graphs, work.validation, run.settings.seed, out) if run.is_given else ([], []) for run in runs]
+    for number, (run, (training, validation)) in enumerate(zip(runs, parts, strict=True), start=1):
         own = folder / run.name
         out.note(f"run {number} of {len(runs)}, {run.name}, is in {own}")
         settings = replace(run.settings, start=start or run.settings.start, device=work.settings or "cpu")
-        training, validation = graphs[run.name]
         yield replace(
             work, folder=str(own), settings=settings, graphs=training, validation=validation, resume=has_checkpoint(own)
         )
         start = str(own / WEIGHTS)
 
 
-def resume_command(method: str, output: str, graphs: list[str], validation: list[str], recipe: str | None) -> str:
+def resume_command(method: str, output: str, graphs: list[str], validation: list[str], recipe: list[str]) -> str:
     """Return the command that goes on with a run, or with those of a recipe, on a worker here."""
     others = [word for path in validation for word in ("--validation", path)]
-    words = ["schedopt", "train", method, *graphs, *others, *(["--recipe", recipe] if recipe else [])]
-    return shlex.join([*words, "--output", output, "--resume"])
+    return shlex.join(["schedopt", "train", method, *graphs, *others, *recipe, "--output", output, "--resume"])
 
 
-def leave(folder: str, again: str) -> NoReturn:
+def leave(hint: Callable[[], str]) -> NoReturn:
     """End an interrupted run, saying how to go on."""
-    complain(f"interrupted: {resume_hint(folder, again)}")
+    complain(f"interrupted: {hint()}")
     raise typer.Exit(130)
 
 
-def resume_hint(folder: str, again: str) -> str:
-    """Say how a run that was left goes on: with `again`, once the folder, or one of a recipe, has a checkpoint."""
-    from ...policies.training.run_folder import CHECKPOINT, has_checkpoint
-
-    if not (has_checkpoint(folder) or any(Path(folder).glob(f"*/{CHECKPOINT}"))):
+def resume_hint(folder: str, again: str, checkpoints: str) -> str:
+    """Say how a run that was left goes on: with the command `again`, once there are checkpoints."""
+    if not any(Path(folder).glob(checkpoints)):
         again = f"the same command, with --output {shlex.quote(folder)}"
     return f"what is done is kept in {folder}; go on with: {again}"
 
@@ -403,21 +396,23 @@ def network_command(method: str) -> Callable[..., None]:
         **given: Any,
     ) -> None:
         from ...core.api.graphs import graphs_of
-        from ...policies.training.run_folder import has_tensorboard
+        from ...policies.training.run_folder import CHECKPOINT, has_tensorboard
 
         out = Output(quiet)
         named = {"start": start, "seed": seed, "device": device}
         folder = folder_of(output, method, resume, out)
         if not has_tensorboard():
             out.note("without curves for TensorBoard, which is not installed; pip install 'schedopt[train]'")
-        here = resume_command(method, folder, given["graphs"] or [], validation or [], recipe)
+        of_recipe = [] if recipe is None else ["--recipe", recipe, *(["--device", device] if device else [])]
+        checkpoints = CHECKPOINT if recipe is None else f"*/{CHECKPOINT}"
+        here = resume_command(method, folder, given["graphs"] or [], validation or [], of_recipe)
         again = here if jobs is None or jobs < 2 else f"{here} --jobs {jobs}"
         if address is not None:
             again += f" --backend {backend} --address {shlex.quote(address)}"
-        stopped = partial(leave, folder, again)
+        stopped = partial(leave, partial(resume_hint, folder, again, checkpoints))
         read = graphs_of(given["graphs"], out.note) if given["graphs"] else []
         others = graphs_of(validation, out.note) if validation else []
-        with shared.workers_of(backend, address, jobs, lambda: resume_hint(folder, here)) as workers:
+        with shared.workers_of(backend, address, jobs, partial(resume_hint, folder, here, checkpoints)) as workers:
             if recipe is not None:
                 said = {"config": config, "set": setting, "start": start, "seed": seed}
                 said |= {name: given[name] for name in trainable.options}

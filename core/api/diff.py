@@ -8,12 +8,12 @@ from ..base.errors import FormatError, ScheduleError, UsageError
 from ..base.options import spelled
 from ..files.schedule_json import read_schedule
 from ..graph.graph import CostGraph
-from ..model.timeline import INPUT
 from ..problem.problem import Problem
 from ..problem.schedule import Schedule
 from ..programs.importers import kind_by_name
 from ..report.differences import GraphDifference, ScheduleDifference, graph_difference
 from ..report.memory_by_role import Peak, alive_at_peak
+from ..search.registry import INPUT_METHOD
 from .graphs import GraphLike, Note, ScheduleLike, graph_of, loaded_schedule
 
 
@@ -83,7 +83,7 @@ def _schedule_of(given: GraphLike | ScheduleLike, graph: CostGraph, force: bool)
     """Return a schedule, replayed, with the problem that it was made for."""
     if isinstance(given, CostGraph):
         raise UsageError(f"'{given.name}' is a graph; with graph= give two schedules of it")
-    if isinstance(given, str) and given == INPUT:
+    if isinstance(given, str) and given == INPUT_METHOD:
         return Problem(graph), Schedule.single_device(graph.input_order)
     is_path = isinstance(given, (str, os.PathLike))
     loaded = read_schedule(os.fspath(given), graph, force=force) if is_path else loaded_schedule(given, graph)  # type: ignore[arg-type]

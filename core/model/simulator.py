@@ -86,8 +86,8 @@ def simulate(problem: Problem, schedule: Schedule) -> Simulation:
     steps = cost_model.TimedSteps(schedule.items.copy(), schedule.targets.copy(), start, end)  # as searches have them
     wrong, reason = cost_model.run_steps(arrays, devices, scratch, steps, True)
     if reason == cost_model.NO_LINK:
-        names = [problem.machine.devices[ends[wrong]].name for ends in (schedule.sources, schedule.targets)]
-        raise ScheduleError(f"{graph.name}: step {wrong + 1} sends from '{names[0]}' to '{names[1]}', which have no link")
+        one, two = (problem.machine.devices[ends[wrong]].name for ends in (schedule.sources, schedule.targets))
+        raise ScheduleError(f"{graph.name}: step {wrong + 1} sends from '{one}' to '{two}', which have no link")
     if reason != cost_model.FINE:
         raise ScheduleError(f"{graph.name}: step {wrong + 1} runs before its inputs are on its device")
     peak, clock = np.zeros(problem.devices, np.int64), np.zeros(problem.devices)

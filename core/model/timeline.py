@@ -9,15 +9,12 @@ import numpy as np
 from ..base.arrays import INT64_MAX, BoolArray, FloatArray, IndexArray, IntArray, csr, gathered
 from ..base.errors import UsageError
 from ..base.names import one_line
-from ..graph.graph import CostGraph
 from ..kernels.cost_model import replicated
 from ..problem.problem import Problem
 from ..problem.residents import model_of
 from ..problem.schedule import Addresses, Schedule
 from .simulator import Simulation, needed_receivers, simulate
 from .unrolled import of_runs
-
-INPUT = "input"  # what the graph's own order is called
 
 
 class Holding(NamedTuple):
@@ -254,9 +251,3 @@ def replicas(problem: Problem, placement: IndexArray) -> IntArray:
     """Return the bytes of each device's replicas of residents that have their home elsewhere, shape `(devices,)`."""
     there = needed_receivers(problem.graph, placement, problem.devices)[replicated(problem)]
     return np.asarray(problem.graph.tensor_size[replicated(problem)] @ there, np.int64)
-
-
-def input_timeline(graph: CostGraph) -> Timeline:
-    """Record the input order, on one device."""
-    model = model_of(graph)
-    return timeline_of(INPUT, Problem(model), Schedule.single_device(model.input_order))

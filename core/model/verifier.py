@@ -141,11 +141,9 @@ class Replay:
         if self.problem.recompute and any(item < 0 or source or target for item, source, target in self.steps):
             raise ScheduleError(f"{graph.name}: a schedule with repeated ops runs ops alone, on device 0")
         for item, source, target in self.steps:
-            named = f"item {item}"
-            if -tensors <= item < ops:
-                named = f"op {graph.op_label(item)}" if item >= 0 else f"transfer of '{graph.tensor_name(~item)}'"
             if item >= ops or ~item >= tensors:
-                raise ScheduleError(f"{graph.name}: the schedule names {named}, which the graph does not have")
+                raise ScheduleError(f"{graph.name}: the schedule names item {item}, which the graph does not have")
+            named = f"op {graph.op_label(item)}" if item >= 0 else f"transfer of '{graph.tensor_name(~item)}'"
             if not (0 <= target < devices and 0 <= source < devices):
                 wrong = target if 0 <= source < devices else source
                 raise ScheduleError(f"{graph.name}: {named} uses device {wrong}, but the last one is {devices - 1}")

@@ -122,7 +122,7 @@ class ScheduleDifference(PrintedTable):
         """Return the lines above the table."""
         memory = self._memory(DEFAULT_TOP)
         lines = [
-            f"{name}: peak {memory(peak.memory)} at step {peak.step + 1:,}, {peak.runs}"
+            f"{name}: peak {memory(peak.memory)} at step {peak.step:,}, {peak.runs}"
             + ("" if reserved is None else f"; {memory(reserved)} reserved then")
             for name, peak, reserved in zip(self.names, self.peaks, self.reserved, strict=True)
         ]

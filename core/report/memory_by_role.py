@@ -26,7 +26,7 @@ class PhasePeak:
     """The step with the most memory of those that run ops of one phase."""
 
     phase: str  # `forward`, `backward` or `update`
-    # bytes on the device that runs it; its place in the schedule; the op; its module and line
+    # bytes on the device that runs it; its number in the schedule, from 1; the op; its module and line
     memory: int
     step: int
     runs: str
@@ -147,7 +147,7 @@ def _phase_peaks(timeline: Timeline) -> tuple[PhasePeak, ...]:
         if phases and item >= 0 and phases[item] and memory[step] > memory[fullest.setdefault(phases[item], step)]:
             fullest[phases[item]] = step
     return tuple(
-        PhasePeak(phase, memory[step], step, timeline.step_name(step), known.source_of(items[step]))
+        PhasePeak(phase, memory[step], step + 1, timeline.step_name(step), known.source_of(items[step]))
         for phase, step in fullest.items()
     )
 
@@ -174,7 +174,7 @@ class Holder:
 class Peak:
     """The step with the most memory, and the tensors alive there, largest first."""
 
-    # its place in the schedule, the device, and the bytes on it
+    # its number in the schedule, from 1, the device, and the bytes on it
     step: int
     device: int
     memory: int
@@ -204,7 +204,7 @@ def alive_at_peak(problem: Problem, schedule: Schedule, addresses: Addresses | N
         offset = None if addresses is None else timeline.offset_of(holding)
         holders.append(Holder(name, holding.size, names, roles[holding.tensor], source, offset))
     return Peak(
-        step=step,
+        step=step + 1,
         device=device,
         memory=int(timeline.simulation.step_memory[step]),
         runs=timeline.step_name(step),

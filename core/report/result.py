@@ -53,9 +53,8 @@ def reference_timeline(problem: Problem) -> Timeline:
 def _in_input_order(problem: Problem) -> Iterator[tuple[float, float, Schedule]]:
     """Yield by how much the input order on a device exceeds the limits, its value, and its schedule."""
     order = problem.graph.input_order
-    for schedule in (
-        [Schedule.single_device(order)] if problem.machine.is_equal else Plans(problem).schedules_along(order)
-    ):
+    schedules = [Schedule.single_device(order)] if problem.machine.is_equal else Plans(problem).schedules_along(order)
+    for schedule in schedules:
         cost = simulate(problem, schedule)
         time = problem.time_of(problem.graph.num_ops, cost.runtime)
         yield *problem.fitness(cost.peak_per_device.tolist(), time), schedule

@@ -100,8 +100,8 @@ def _offer_fallback(search: Search, spec: MethodSpec) -> None:
     problem = search.problem
     is_late = search.exhausted() or search.depends_on_time
     why = f"{'there was no time' if is_late else 'the graph and its devices are too large'} for {spec.name}"
-    if search.evaluations:
-        why = f"every plan of {spec.name} needs a link that the devices lack"
+    if search.evaluations and not (problem.machine.has_link.all() or search.interrupt.is_set()):
+        why = f"every plan that {spec.name} tried needs a link that the devices lack"
     why = f"{problem.graph.name}: {why}"
     if _is_listed(problem) and not search.interrupt.is_set():
         schedule = list_schedule(problem, search.interrupt.is_set)

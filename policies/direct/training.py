@@ -116,6 +116,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     }
     validated = tuple(columns)
     word, kinds = "improvement", "greedy/sample"
+    use = " --task runtime --machine MACHINE"
     title = "improvement over the rule that the network corrects, in percent"
     parameters: TrainingParameters
     network: DirectNetwork
@@ -123,10 +124,6 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     def __init__(self, folder: str | Path, parameters: TrainingParameters, cases: Sequence[Case], **given: Any) -> None:
         self.cases, self._held_out = tuple(cases), list[Case]()
         super().__init__(folder, parameters, **given)
-
-    @property
-    def use(self) -> str:  # noqa: D102 - see `PhasedTrainer`
-        return " --task runtime --machine MACHINE"
 
     @staticmethod
     def recipe(method: str, task: Any, devices: int | None) -> TrainingParameters:

@@ -130,7 +130,7 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
     # BRKGA runs in the workers, with the same random numbers for all samples of a graph.
 
     settings, kind = TrainingParameters, RegalNetwork
-    same = ("task", "devices", "encoder")
+    same, added = ("task", "devices", "encoder"), ("ratios",)
     validated = tuple(f"{actions}_improvement_percent" for actions in VALIDATED)
     measures: ClassVar[dict[str, str]] = {
         "reward": "reward {:.4f}",

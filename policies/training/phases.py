@@ -60,6 +60,7 @@ class PhasedTrainer(ABC, Generic[Phase, Batch]):
     number: ClassVar[str] = "{:+.2f}"
     title: ClassVar[str]  # what the numbers of a report are; may name settings
     same: ClassVar[tuple[str, ...]] = ()  # parameters of a network to start from that must be as the settings say
+    added: ClassVar[tuple[str, ...]] = ()  # those that it may be given
     kind: ClassVar[type[PolicyNetwork]]  # of the network
 
     def __init__(

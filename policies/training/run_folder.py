@@ -168,10 +168,10 @@ def check_ready(work: Any) -> None:
 
 
 def check_timed(work: Any) -> None:
-    """Raise UsageError if a given graph of a `Work` has no runtimes, of which every schedule takes as long."""
+    """Raise UsageError if a given graph of a `Work` has no runtimes, of which the least makespan is 0."""
     for graph in work.graphs + work.validation:
         if not graph.runtime.any():
-            raise UsageError(f"graph {graph.name}: every op has runtime 0, so all makespans are 0; leave it out")
+            raise UsageError(f"graph {graph.name}: every op has runtime 0, so its least makespan is 0; leave it out")
 
 
 def open_folder(folder: Path, parameters: TrainingSettings, place: Place) -> None:

@@ -90,7 +90,7 @@ class Trainable:
         for name in (setting.partition("=")[0].strip() for setting in given):
             if name in self.fixed:
                 raise UsageError(f"--set {name}: is {self.fixed[name]} for schedopt train {self.method}")
-            if start and name.startswith("network.") and name.removeprefix("network.") not in self.trainer.same:
+            if start and name.removeprefix("network.") not in (name, *self.trainer.same, *self.trainer.added):
                 raise UsageError(f"--set {name}: is decided by the weights to start from, {start}")
 
 

@@ -5,8 +5,9 @@ import json
 import pytest
 import schedopt
 from models.browser import Browser
+from models.timelines import input_timeline
 from schedopt.core.base.units import format_bytes
-from schedopt.core.model.timeline import input_timeline, timeline_of
+from schedopt.core.model.timeline import timeline_of
 from schedopt.core.report.plots.page import page
 
 pytestmark = pytest.mark.slow

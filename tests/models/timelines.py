@@ -4,6 +4,7 @@ import naive
 import numpy as np
 from schedopt import Problem, Schedule
 from schedopt.core.model.timeline import timeline_of
+from schedopt.core.report.result import reference_timeline
 
 
 def random_timeline(stream, seed, devices, ops=15, **values):
@@ -13,3 +14,7 @@ def random_timeline(stream, seed, devices, ops=15, **values):
     placement, steps = naive.random_steps(rng, plain, devices)
     schedule = Schedule.from_steps(*naive.schedule_of(plain, placement, steps))
     return timeline_of(f"seed {seed}", Problem(graph, devices=devices, **values), schedule)
+
+
+def input_timeline(graph):
+    return reference_timeline(Problem(graph))

@@ -22,8 +22,10 @@ from ...graph.builder import GraphBuilder
 from ...graph.graph import CostGraph
 from ...kernels.caching_allocator import SMALL_SEGMENT
 from ...model.allocators import MIB, Allocator, Replay, Segment
-from ...model.timeline import Timeline, input_timeline
+from ...model.timeline import Timeline
+from ...problem.problem import Problem
 from ...report.memory_by_role import TENSOR_ROLES, Holder, Peak
+from ...report.result import reference_timeline
 from ..options import ImportOptions
 
 OTHERS = ("", "expandable_segments:True", "max_split_size_mb:64", "max_split_size_mb:256")
@@ -193,14 +195,14 @@ class Snapshot:
         last = int(self.events[at - 1]) if at else -1
         line = self.lines[last] if 0 <= last < len(self.lines) else BEFORE
         holders = tuple(Holder(name, size, ()) for name, size in self.holders()["line"].items())
-        return Peak(max(at - 1, 0), 0, memory, line, 0, 0, holders)
+        return Peak(max(at, 1), 0, memory, line, 0, 0, holders)
 
     def timeline(self) -> Timeline:
         """Return the allocations as steps of their graph, with the bytes reserved after each."""
         made = np.sort(self.alive[0])
         before = self.reserved[0] if len(self.events) else 0
         reserved = np.concatenate(([before], self.reserved))[made]
-        return replace(input_timeline(self.graph()), reserved=reserved)
+        return replace(reference_timeline(Problem(self.graph())), reserved=reserved)
 
     def graph(self) -> CostGraph:
         """Return the allocations as a chain of ops: each makes its bytes, which the last op before their end reads."""

@@ -35,7 +35,7 @@ def test_check_names_a_claim_that_does_not_hold(run, diamond_file, tmp_path):
     output.write_text(json.dumps(document))
     result = run("check", diamond_file, output)
     assert result.exit_code == 1
-    assert f"error: {output}: not a schedule of diamond: step 3, op 'wide2', starts at 3.0 us, but" in result.stderr
+    assert f"error: {output}: diamond: step 3, op 'wide2', starts at 3.0 us, but" in result.stderr
     output.write_text(json.dumps({**document, "format": 7}))
     result = run("check", diamond_file, output)
     assert result.exit_code == 2

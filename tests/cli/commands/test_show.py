@@ -24,7 +24,7 @@ def test_show_names_who_holds_the_peak(run, diamond_file, tmp_path):
     output = tmp_path / "schedule.json"
     run("solve", diamond_file, "--method", "input", "--output", output)
     peak = json.loads(run("show", diamond_file, output, "--json").stdout)
-    assert (peak["memory"], peak["runs"], peak["step"]) == (26, "wide2", 2)
+    assert (peak["memory"], peak["runs"], peak["step"]) == (26, "wide2", 3)
     assert [(h["name"], h["size"], h["waiting"]) for h in peak["holders"]] == [
         ("start:0", 10, ["wide2"]),
         ("wide1:0", 8, ["narrow1"]),

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from models.timelines import random_timeline
-from schedopt.core.model.timeline import freed_after, input_timeline
+from models.timelines import input_timeline, random_timeline
+from schedopt.core.model.timeline import freed_after
 from schedopt.core.model.verifier import Replay
 
 drawn = partial(random_timeline, 620, ops=None)

@@ -299,7 +299,7 @@ def test_plans_that_all_need_a_link_that_devices_lack_give_way_to_another(method
     chain = sketch(";".join(f"op{op}: {f'op{op - 1}' * (op > 0)} -> 8 us=3" for op in range(40)))
     machine = Machine((Device("a"), Device("b", speed=0.5)), bandwidth=0.0)
     result = solve(Problem(chain, "runtime", machine=machine), parse_method(method), evaluations=100)
-    why = f"every plan of {method} needs a link that the devices lack"
+    why = f"every plan that {method} tried needs a link that the devices lack"
     assert result.notes[0] == f"graph: {why}; this is a list schedule"
     assert result.value == 120.0
 

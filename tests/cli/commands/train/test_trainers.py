@@ -255,16 +255,16 @@ def test_options_win_over_the_file_and_gas_has_an_lstm(config, run, tmp_path):
 def test_what_the_method_or_the_weights_decide_cannot_be_set(config, run, tmp_path):
     words = ["train", "regal", "--output", tmp_path / "run", "--config", config, "--set"]
     refused(run(*words, "network.encoder=lstm"), "--set network.encoder: is gnn for schedopt train regal")
-    refused(
-        run(*words, "network.width=9", "--start", "regal-runtime"), "--set network.width: is decided by the weights"
-    )
+    started = [*words[:-1], "--start", "regal-runtime", "--set"]
+    refused(run(*started, "network.width=9"), "--set network.width: is decided by the weights to start from, regal")
+    refused(run(*started, "network.ratios=1"), "ratios must be true or false")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("method", ["regal", "direct"])
 def test_graphs_without_runtimes_teach_no_makespan(method, runs, run, tmp_path):
     words = ["train", method, runs.folders("topoformer")[0], "--output", tmp_path / "run", "--config"]
-    refused(run(*words, runs.config(method)), "every op has runtime 0, so all makespans are 0; leave it out")
+    refused(run(*words, runs.config(method)), "every op has runtime 0, so its least makespan is 0; leave it out")
 
 
 @pytest.mark.parametrize("file", [CURVE, WEIGHTS])

@@ -9,10 +9,10 @@ import schedopt
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
 from models.small_graphs import sketch
-from models.timelines import random_timeline
+from models.timelines import input_timeline, random_timeline
 from schedopt import GraphBuilder, Problem, Schedule
 from schedopt.core.base.units import format_bytes
-from schedopt.core.model.timeline import input_timeline, timeline_of
+from schedopt.core.model.timeline import timeline_of
 from schedopt.core.report.plots.charts import arena_figure, gantt_figure, memory_figure
 from schedopt.core.report.plots.comparison_charts import best_ratios, draw_comparison
 from schedopt.core.report.plots.draw import draw

@@ -10,10 +10,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from models.small_graphs import sketch
-from models.timelines import random_timeline
+from models.timelines import input_timeline, random_timeline
 from schedopt import GraphBuilder, Problem, Schedule
 from schedopt.core.graph.annotations import Annotations
-from schedopt.core.model.timeline import input_timeline, timeline_of
+from schedopt.core.model.timeline import timeline_of
 from schedopt.core.report.plots.page import page, trace
 
 drawn = partial(random_timeline, 623)

@@ -63,7 +63,7 @@ def test_the_winner_is_written_with_how_it_was_found(run, folders, small_grid, t
     assert entry(output)["settings"] in TINY
     tuned = read_tuned(output, "brkga", brkga.Parameters).parameters("runtime")
     assert tuned == brkga.Parameters(**entry(output)["settings"])
-    assert "improvement over brkga:alpha=1.0:beta=1.0" in result.stdout
+    assert "improvement over brkga:alpha=1.0:chromosomes=10:elites=2:mutants=1, 4 graphs" in result.stdout
     assert "the first on 2 held-out graphs: " in result.stdout
     graph = next(folders[0].glob("*.pb.gz"))
     solved = run("solve", graph, "--task", "runtime", "--method", f"brkga-tuned:settings={output}", "--evaluations", 40)

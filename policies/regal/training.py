@@ -158,7 +158,8 @@ class Trainer(PhasedTrainer[Phase, list[Case]]):
         return {"baseline": self.baseline}
 
     @property
-    def use(self) -> str:  # noqa: D102 - see `PhasedTrainer`
+    def use(self) -> str:
+        """See `PhasedTrainer`."""
         return f" --task {self.network.parameters_.task} --devices {self.network.parameters_.devices}"
 
     recipe = staticmethod(recipe)

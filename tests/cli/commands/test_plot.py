@@ -103,3 +103,10 @@ def test_weights_may_be_left_out(run, tmp_path):
     picture = (tmp_path / "x.svg").read_text()
     assert "net: input, without weights" in picture
     assert "persistent" not in picture
+
+
+def test_the_input_order_beside_a_plan_is_on_the_devices_of_the_plan(run, diamond_file, tmp_path):
+    plan = tmp_path / "plan.json"
+    assert run("solve", diamond_file, "--devices", 2, "--method", "heft", "--output", plan).exit_code == 0
+    drawn = json.loads(run("plot", diamond_file, "input", plan, "-o", tmp_path / "both.svg", "--json").stdout)
+    assert [len(schedule["peak_memory_per_device"]) for schedule in drawn["schedules"]] == [2, 2]

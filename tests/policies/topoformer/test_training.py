@@ -262,3 +262,15 @@ def test_searched_orders_are_kept_and_not_searched_for_again(counted, tmp_path):
     search(graphs[:1], evaluations=60)
     search(graphs[:1], seed=1)
     assert len(counted) == 5
+
+
+def test_gaps_count_the_bytes_that_stay(tmp_path):
+    (plain,) = layered(30)
+    heavy = dataclasses.replace(plain, persistent=np.full(plain.num_ops, 10**9))
+    order = good_order(plain, 1, np.random.default_rng(0))[None]
+    gaps = []
+    for graph in (plain, heavy):
+        settings = dataclasses.replace(TOPOFORMER, network=dataclasses.replace(TINY, eigenvectors=0))
+        trainer = Trainer(tmp_path, settings, validation=[graph], validation_orders=order)
+        gaps.append(trainer.validate(trainer.network)["greedy_gap_percent"])
+    assert 0 < abs(gaps[1]) < abs(gaps[0]) / 100

@@ -9,8 +9,9 @@ from models.small_graphs import sketch
 from schedopt import Problem, Schedule, Search
 from schedopt.core.bounds.bounds import lower_bound
 from schedopt.core.model.verifier import verify
+from schedopt.core.search.method_spec import parse_method
 from schedopt.core.search.search import Watcher
-from schedopt.core.solve.solve import solve
+from schedopt.core.solve.solve import _offer_fallback, solve
 from schedopt.core.solvers.placements import brkga, chromosomes, list_schedulers
 from schedopt.core.solvers.placements.peak_annealing import place
 
@@ -136,3 +137,10 @@ def test_a_table_of_ops_and_devices_that_is_too_large_gives_way_to_a_list_schedu
     result = solve(problem, method)
     assert "this is a list schedule" in result.notes[0]
     assert result.simulation.runtime == 6 * 3.0
+
+
+def test_evaluations_without_a_schedule_are_no_sign_of_a_missing_link():
+    search = Search(Problem(two_chains(), "runtime", 2))
+    search.spend(5)
+    _offer_fallback(search, parse_method("brkga"))
+    assert search.notes == ["chains: the graph and its devices are too large for brkga; this is a list schedule"]
